@@ -1,0 +1,85 @@
+"""Blocks: what encodings exchange in place of Arrow arrays.
+
+A block holds the visible values of a leaf column, without nulls and nesting (levels carry
+those). Nulls that have a slot hold a placeholder value. Byte storage is always a
+``pyarrow.Buffer``: it has an address for kernels, slices without a copy, and keeps the
+memory map alive that it views.
+
+============ ==========================================================================
+block        Arrow types it stands for
+============ ==========================================================================
+FixedWidth   numbers, booleans (1 bit, packed LSB first), times, decimals, fixed binary
+Variable     utf8, binary and their large forms
+FixedList    fixed_size_list of a primitive, with nulls inside the lists
+Dictionary   unsigned indices into items
+Constant     one value, repeated
+============ ==========================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+__all__ = ["Block", "Constant", "Dictionary", "FixedList", "FixedWidth", "Variable"]
+
+
+@dataclass(slots=True)
+class FixedWidth:
+    """``count`` values of ``bits`` bits each, back to back.
+
+    ``bits`` is 1 (packed, least significant bit first) or a multiple of 8. The buffer may
+    be longer than needed, never shorter.
+    """
+
+    values: pa.Buffer
+    bits: int
+    count: int
+
+
+@dataclass(slots=True)
+class Variable:
+    """``count`` byte strings: ``count + 1`` ascending offsets into ``data``.
+
+    ``offset_bits`` is 32 (signed, Arrow ``int32``) or 64. The first offset need not be 0.
+    """
+
+    offsets: pa.Buffer
+    offset_bits: int
+    data: pa.Buffer
+    count: int
+
+
+@dataclass(slots=True)
+class FixedList:
+    """``count`` lists of ``dimension`` items each.
+
+    ``validity`` is the Arrow bitmap of the items (``count * dimension`` bits), None when
+    no item is null.
+    """
+
+    items: Block
+    dimension: int
+    validity: pa.Buffer | None
+    count: int
+
+
+@dataclass(slots=True)
+class Dictionary:
+    """``indices`` (unsigned, 8 to 64 bits) into ``items``; every index is in range."""
+
+    indices: FixedWidth
+    items: Block
+    count: int
+
+
+@dataclass(slots=True)
+class Constant:
+    """The single value of ``value`` (a block with count 1), ``count`` times."""
+
+    value: Block
+    count: int
+
+
+Block = FixedWidth | Variable | FixedList | Dictionary | Constant

@@ -1,0 +1,169 @@
+"""Every error glaive raises on purpose.
+
+GlaiveError
+├── FormatError(ValueError)              the bytes do not follow the format
+│   ├── CorruptFileError                 a length, offset or checksum cannot be right
+│   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
+│   └── UnsupportedFeatureError          well-formed, but beyond what this reader or version does
+├── SchemaError(ValueError, TypeError)   types or columns do not fit what the dataset or version takes
+├── OptionError(ValueError, TypeError)   an option does not exist or has a value it cannot have
+├── CommitError(OSError)                 a write did not become a version
+│   ├── CommitConflictError              another writer changed the same thing
+│   ├── CommitContentionError            retries used up; nothing is wrong, try again
+│   └── DatasetExistsError(FileExistsError)   create was asked for, but there is a dataset already
+├── NotFoundError(LookupError)           no such version, column, index or fragment
+│   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this place
+│   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
+│   └── ColumnNotFoundError(KeyError)    no such column; names the closest ones
+├── RowIndexError(IndexError)            a row position, id or address beyond the rows there are
+├── StoreError(OSError)                  the file system or object store refused or failed
+│   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
+│   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
+└── FilterError(ValueError)              a filter could not be understood
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "ColumnNotFoundError",
+    "CommitConflictError",
+    "CommitContentionError",
+    "CommitError",
+    "CorruptFileError",
+    "DataFileMissingError",
+    "DatasetExistsError",
+    "DatasetNotFoundError",
+    "FilterError",
+    "FormatError",
+    "GlaiveError",
+    "NotFoundError",
+    "NotLanceError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
+    "OptionError",
+    "RowIndexError",
+    "SchemaError",
+    "StoreError",
+    "UnsupportedFeatureError",
+]
+
+
+class GlaiveError(Exception):
+    """Base class: ``except GlaiveError`` catches whatever this library reports."""
+
+    def __str__(self) -> str:
+        # OSError and KeyError bases would otherwise show an errno tuple or a quoted text.
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+class FormatError(GlaiveError, ValueError):
+    """The bytes do not follow the format."""
+
+
+class CorruptFileError(FormatError):
+    """A length, an offset or a checksum cannot be right.
+
+    Parameters
+    ----------
+    what
+        The structure at fault, in the words of the specification.
+    expected, found
+        The two sides of the broken rule, already formatted with units.
+    where
+        Path, then column, page and byte range as far as they are known.
+    """
+
+    def __init__(self, what: str, *, expected: str, found: str, where: object) -> None:
+        super().__init__(
+            f"{what}: expected {expected}, found {found} (in {where}). "
+            "The file is damaged; restore it from a copy or read an earlier version."
+        )
+        self.what, self.expected, self.found, self.where = what, expected, found, str(where)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_corrupt, (self.what, self.expected, self.found, self.where))
+
+
+def _corrupt(what: str, expected: str, found: str, where: str) -> CorruptFileError:
+    return CorruptFileError(what, expected=expected, found=found, where=where)
+
+
+class NotLanceError(FormatError):
+    """The bytes are not a Lance file or manifest at all."""
+
+
+class UnsupportedFeatureError(FormatError):
+    """Well-formed, but beyond what this reader or this format version does."""
+
+
+class SchemaError(GlaiveError, ValueError, TypeError):
+    """Types or columns do not fit what the dataset or the format version takes."""
+
+
+class OptionError(GlaiveError, ValueError, TypeError):
+    """An option does not exist or has a value it cannot have."""
+
+
+class CommitError(GlaiveError, OSError):
+    """A write did not become a version; nothing of it is visible."""
+
+
+class CommitConflictError(CommitError):
+    """Another writer changed the same thing since the version that was read."""
+
+
+class CommitContentionError(CommitError):
+    """The retries are used up; nothing is wrong with the commit, try again."""
+
+
+class DatasetExistsError(CommitError, FileExistsError):
+    """A dataset was to be created where there is one already."""
+
+
+class NotFoundError(GlaiveError, LookupError):
+    """No such version, column, index or fragment."""
+
+
+class DatasetNotFoundError(NotFoundError, FileNotFoundError, ValueError):
+    """No dataset at this place."""
+
+
+class DataFileMissingError(NotFoundError, FileNotFoundError):
+    """A manifest names a file that is not there."""
+
+
+class ColumnNotFoundError(NotFoundError, KeyError):
+    """No such column; the message names the closest ones."""
+
+    @classmethod
+    def among(cls, name: str, known: Iterable[str], *, where: object) -> ColumnNotFoundError:
+        """Build the message from the name asked for and the names there are."""
+        from difflib import get_close_matches
+
+        names = list(known)
+        close = get_close_matches(name, names, n=3)
+        hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
+        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+        return cls(f"unknown column {name!r} (in {where}){hint} Columns: {shown}")
+
+
+class RowIndexError(GlaiveError, IndexError):
+    """A row position, id or address lies beyond the rows there are."""
+
+
+class StoreError(GlaiveError, OSError):
+    """The file system or object store refused or failed."""
+
+
+class ObjectNotFoundError(StoreError, FileNotFoundError):
+    """No object under this path."""
+
+
+class ObjectExistsError(StoreError, FileExistsError):
+    """``put`` with mode ``"create"`` found an object there."""
+
+
+class FilterError(GlaiveError, ValueError):
+    """A filter could not be understood."""

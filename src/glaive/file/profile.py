@@ -1,0 +1,52 @@
+"""What one version of the 2.x file format allows a writer, as plain data.
+
+Readers accept every encoding they know, whatever the profile says; only writers ask it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glaive.types import FormatVersion
+
+__all__ = ["FormatProfile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatProfile:
+    """The permissions of one format version.
+
+    Parameters
+    ----------
+    version
+        The version by name, as in ``data_storage_version`` and manifests.
+    footer
+        ``(major, minor)`` written to the footer of a file.
+    on_disk
+        All ``(major, minor)`` pairs by which a footer may say this version.
+    large_chunks
+        Mini-block chunk words and value buffer sizes are 32 bits wide, else 16.
+    scalar_constants
+        A page whose non-null values are all equal may hold that one value.
+    compressed_constant_levels
+        Levels of constant pages go through a block codec, else they are raw 16 bits.
+    dictionary_bits
+        Widths in bits of fixed-width values for which a dictionary may be built.
+    level_runs
+        Run-length encoding may be used for levels.
+    dictionary_compression
+        Dictionaries are compressed with this scheme (None: never).
+    types
+        Logical type names that this version adds to the common set (``map``, …).
+    """
+
+    version: FormatVersion
+    footer: tuple[int, int]
+    on_disk: tuple[tuple[int, int], ...]
+    large_chunks: bool
+    scalar_constants: bool
+    compressed_constant_levels: bool
+    dictionary_bits: frozenset[int]
+    level_runs: bool
+    dictionary_compression: str | None
+    types: frozenset[str] = frozenset()

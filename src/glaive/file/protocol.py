@@ -1,0 +1,97 @@
+"""The common face of file readers and writers of all versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.protocol import Fetch
+from glaive.format.fields import Field, LanceSchema
+from glaive.types import FormatVersion
+
+__all__ = ["BoundColumns", "FileReader", "FileWriter", "WrittenFile"]
+
+
+class BoundColumns(Protocol):
+    """Some columns of a file, tied to the fields (names, types, ids) a dataset gives them.
+
+    Made once per (file, projection) and kept: everything here is ready to read.
+    """
+
+    schema: pa.Schema
+    num_rows: int
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which pages of these columns begin, ascending, ends included.
+
+        A reader that stays between two cuts decodes no page twice.
+        """
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per column of ``schema``.
+
+        Drives its own fetches. Flat pages come back as views of the memory map.
+        """
+
+    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+        """The rows at these positions, in this order, repeats allowed."""
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value: for callers that fetch for several files at once."""
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+
+
+class FileReader(Protocol):
+    """An opened data file: footer parsed, columns parsed when first asked for."""
+
+    version: FormatVersion
+    num_rows: int
+    num_columns: int
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The schema stored in the file."""
+
+    def bind(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> BoundColumns:
+        """Tie columns to fields (top-level, possibly with some children left out).
+
+        ``column_of`` maps field id to column index as a manifest's ``DataFile`` does; by
+        default the file's own schema is numbered depth first. A leaf that the mapping lacks
+        reads as all null.
+        """
+
+
+class WrittenFile(Protocol):
+    """What a finished writer reports: enough for a manifest's ``DataFile``."""
+
+    path: str
+    size: int
+    rows: int
+    version: FormatVersion
+    fields: list[int]
+    column_indices: list[int]
+
+
+class FileWriter(Protocol):
+    """A data file being written."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows; the schema must be the writer's."""
+
+    @property
+    def position(self) -> int:
+        """Bytes written plus bytes waiting in column buffers (estimate)."""
+
+    def finish(self) -> WrittenFile:
+        """Write what is pending and the footer; the file becomes visible."""
+
+    def abort(self) -> None:
+        """Leave nothing behind."""

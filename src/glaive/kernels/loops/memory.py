@@ -1,0 +1,135 @@
+"""Loads, stores and copies at integer addresses: the words the loops are written in.
+
+Addresses need no alignment; numbers are little-endian. Each name is an LLVM instruction or
+two, so a loop over them costs what the same loop costs in C, and one compiled signature
+(all ``int64``) serves every type, writable or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = [
+    "copy",
+    "copy8",
+    "copy16",
+    "load_i32",
+    "load_i64",
+    "load_u8",
+    "load_u16",
+    "load_u32",
+    "load_u64",
+    "loop",
+    "popcount",
+    "store_u8",
+    "store_u16",
+    "store_u32",
+    "store_u64",
+    "trailing_zeros",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def loop(function: F) -> F:
+    """Compile on first call, release the interpreter lock, keep the result on disk."""
+    return cast("F", njit(cache=True, nogil=True, boundscheck=False)(function))
+
+
+def _load(bits: int, result: Any) -> Any:
+    def typer(_context: Any, address: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            value = builder.load(builder.inttoptr(args[0], ir.IntType(bits).as_pointer()))
+            value.align = 1
+            return value
+
+        return result(types.int64), codegen
+
+    return intrinsic(typer)
+
+
+def _store(bits: int) -> Any:
+    def typer(_context: Any, address: Any, value: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = ir.IntType(bits)
+            word = args[1]
+            if word.type.width > bits:
+                word = builder.trunc(word, kind)
+            elif word.type.width < bits:
+                word = builder.zext(word, kind)
+            pointer = builder.inttoptr(args[0], kind.as_pointer())
+            builder.store(word, pointer).align = 1
+            return _ctx.get_dummy_value()
+
+        return types.void(types.int64, value), codegen
+
+    return intrinsic(typer)
+
+
+load_u8 = _load(8, types.uint8)
+load_u16 = _load(16, types.uint16)
+load_u32 = _load(32, types.uint32)
+load_u64 = _load(64, types.uint64)
+load_i32 = _load(32, types.int32)
+load_i64 = _load(64, types.int64)
+store_u8 = _store(8)
+store_u16 = _store(16)
+store_u32 = _store(32)
+store_u64 = _store(64)
+
+
+def _copy_fixed(size: int) -> Any:
+    def typer(_context: Any, target: Any, source: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = ir.IntType(size * 8)
+            value = builder.load(builder.inttoptr(args[1], kind.as_pointer()))
+            value.align = 1
+            builder.store(value, builder.inttoptr(args[0], kind.as_pointer())).align = 1
+            return _ctx.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return intrinsic(typer)
+
+
+copy8 = _copy_fixed(8)
+copy16 = _copy_fixed(16)
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy ``size`` bytes between ranges that do not overlap."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        to, of = (builder.inttoptr(args[i], byte) for i in (0, 1))
+        cgutils.raw_memcpy(builder, to, of, args[2], 1)
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def popcount(_context: Any, word: Any) -> Any:
+    """Number of set bits of a ``uint64``."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def trailing_zeros(_context: Any, word: Any) -> Any:
+    """Number of zero bits below the lowest set bit of a ``uint64``; 64 for zero."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen

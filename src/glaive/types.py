@@ -1,0 +1,70 @@
+"""Small values every layer speaks in: versions, ranges, row addresses, places in files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, NewType
+
+__all__ = ["ByteRange", "FieldId", "FormatVersion", "RowAddress", "RowId", "RowRange", "Where"]
+
+FieldId = NewType("FieldId", int)
+"""Identity of a field in a dataset's schema; stable across renames."""
+
+RowId = NewType("RowId", int)
+"""Value of ``_rowid``: the address, or a stable id where the dataset uses stable row ids."""
+
+RowAddress = NewType("RowAddress", int)
+"""``fragment_id << 32 | offset`` of a row within its fragment, deleted rows counted."""
+
+
+class ByteRange(NamedTuple):
+    """``size`` bytes from ``offset`` on."""
+
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """First byte after the range."""
+        return self.offset + self.size
+
+
+class RowRange(NamedTuple):
+    """Rows ``start`` (inclusive) to ``stop`` (exclusive)."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FormatVersion:
+    """A data storage version such as 2.1; comparable, shown as ``"2.1"``."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where bytes came from; only looked at when something is wrong."""
+
+    path: str
+    column: int | None = None
+    name: str | None = None
+    page: int | None = None
+    note: str | None = None
+
+    def __str__(self) -> str:
+        text = self.path
+        if self.column is not None:
+            text += f", column {self.column}"
+        if self.name is not None:
+            text += f" {self.name!r}"
+        if self.page is not None:
+            text += f", page {self.page}"
+        if self.note is not None:
+            text += f", {self.note}"
+        return text
