@@ -13,17 +13,42 @@ from glaive.encodings.protocol import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.types import FormatVersion
 
-__all__ = ["BoundColumns", "FileReader", "FileWriter", "WrittenFile"]
+__all__ = ["BoundColumn", "BoundColumns", "FileReader", "FileWriter", "WrittenFile"]
+
+
+class BoundColumn(Protocol):
+    """One top-level field of a file, with all physical columns below it."""
+
+    field: pa.Field
+    num_rows: int
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which pages of this field begin, ascending, both ends included."""
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+        """The rows at these positions, in this order, repeats allowed."""
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
 
 
 class BoundColumns(Protocol):
     """Some columns of a file, tied to the fields (names, types, ids) a dataset gives them.
 
-    Made once per (file, projection) and kept: everything here is ready to read.
+    Made once per (file, projection) and kept: everything here is ready to read. To build a
+    whole table, read each of ``columns`` between its own ``cuts`` and keep the arrays as
+    chunks; to stream, read all of them in windows.
     """
 
     schema: pa.Schema
     num_rows: int
+    columns: Sequence[BoundColumn]
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which pages of these columns begin, ascending, ends included.
