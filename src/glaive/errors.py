@@ -5,7 +5,7 @@ GlaiveError
 │   ├── CorruptFileError                 a length, offset or checksum cannot be right
 │   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
 │   └── UnsupportedFeatureError          well-formed, but beyond what this reader or version does
-├── SchemaError(ValueError, TypeError)   types or columns do not fit what the dataset or version takes
+├── SchemaError(ValueError, TypeError)   types or columns do not fit the dataset or the version
 ├── OptionError(ValueError, TypeError)   an option does not exist or has a value it cannot have
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing

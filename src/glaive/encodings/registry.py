@@ -106,9 +106,7 @@ def open_page(message: Any, page: PageBytes) -> PageReader:
     return cls.from_wire(getattr(message, name), page)
 
 
-def _unknown(
-    kind: str, name: str, known: dict[str, Any], where: Where
-) -> UnsupportedFeatureError:
+def _unknown(kind: str, name: str, known: dict[str, Any], where: Where) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"unknown {kind} {name!r} (in {where}); this reader knows {', '.join(known)}. "
         "The file was probably written by a newer Lance: upgrade glaive."
