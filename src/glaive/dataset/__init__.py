@@ -1,1 +1,1 @@
-
+"""Layer 8: what users see: datasets, scanners, fragments, writing."""

@@ -1,1 +1,1 @@
-
+"""Layer 4: one ``.lance`` file, all versions."""

@@ -1,1 +1,1 @@
-
+"""Layer 1: bytes: stores, ranges, sinks."""

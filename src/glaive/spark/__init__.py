@@ -1,1 +1,1 @@
-
+"""Layer 9: the Spark pipeline."""

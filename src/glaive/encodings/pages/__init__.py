@@ -1,1 +1,1 @@
-
+"""Page layouts, one file each; found by the registry."""

@@ -1,1 +1,1 @@
-
+"""Value encodings, one file each; found by the registry."""

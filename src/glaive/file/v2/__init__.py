@@ -1,1 +1,1 @@
-
+"""The 2.x container and the profiles of its versions."""

@@ -1,1 +1,1 @@
-
+"""Generated from ``../protos`` by ``make protos``; checked in."""
