@@ -19,7 +19,8 @@ GlaiveError
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
-└── FilterError(ValueError)              a filter could not be understood
+├── FilterError(ValueError)              a filter could not be understood
+└── MissingDependencyError(ImportError)  something the task needs is not installed
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "FilterError",
     "FormatError",
     "GlaiveError",
+    "MissingDependencyError",
     "NotFoundError",
     "NotLanceError",
     "ObjectExistsError",
@@ -167,3 +169,7 @@ class ObjectExistsError(StoreError, FileExistsError):
 
 class FilterError(GlaiveError, ValueError):
     """A filter could not be understood."""
+
+
+class MissingDependencyError(GlaiveError, ImportError):
+    """A package or program the task needs is not installed; the message says how to get it."""
