@@ -62,6 +62,13 @@ class RangeReader(Protocol):
         ``CorruptFileError`` naming path, range and size.
         """
 
+    def advise(
+        self,
+        ranges: Sequence[ByteRange],
+        advice: Literal["random", "sequential", "willneed", "normal"],
+    ) -> None:
+        """Tell how ranges will be used; a hint, without effect where there is no map."""
+
     def close(self) -> None:
         """Let go of the object; buffers handed out stay valid."""
 

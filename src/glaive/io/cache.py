@@ -1,0 +1,74 @@
+"""A cache bounded in bytes that forgets what was not used for longest."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Generic, TypeVar
+
+__all__ = ["ByteCache"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class ByteCache(Generic[K, V]):
+    """Values by key, at most ``budget`` bytes of them. Safe to share between threads.
+
+    A value larger than the whole budget is not kept. ``hits`` and ``misses`` count lookups.
+    """
+
+    __slots__ = ("_entries", "_lock", "budget", "hits", "misses", "size")
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.size = self.hits = self.misses = 0
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Return the value and mark it as just used; None if there is none."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep a value of ``size`` bytes, forgetting others to make room."""
+        with self._lock:
+            before = self._entries.pop(key, None)
+            if before is not None:
+                self.size -= before[1]
+            if size > self.budget:
+                return
+            self._entries[key] = (value, size)
+            self.size += size
+            while self.size > self.budget:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.size -= dropped
+
+    def get_or_load(self, key: K, load: Callable[[], tuple[V, int]]) -> V:
+        """Return the value, else load it (value and size in bytes) and keep it.
+
+        Two threads that miss at the same time both load; neither waits for the other.
+        """
+        found = self.get(key)
+        if found is not None:
+            return found
+        value, size = load()
+        self.put(key, value, size)
+        return value
+
+    def clear(self) -> None:
+        """Forget everything; the counters stay."""
+        with self._lock:
+            self._entries.clear()
+            self.size = 0

@@ -1,0 +1,266 @@
+"""A store that counts what is asked of another one, and can make it fail.
+
+Requests are counted as an object store would see them: after near ranges are joined. A
+reader from here never says it is mapped, so that only what is asked for is fetched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Literal
+
+import pyarrow as pa
+
+from glaive.errors import StoreError
+from glaive.io.ranges import coalesce
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+from glaive.types import ByteRange
+
+__all__ = ["CountingStore", "Fault", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: method, path, first byte (0 unless a range) and size in bytes."""
+
+    method: str
+    path: str
+    offset: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that happens at the ``at``-th matching request from now on (1 = the next).
+
+    Parameters
+    ----------
+    at
+        Which matching request; later ones are untouched unless ``forever``.
+    kind
+        ``"fail"``: raise and do nothing. ``"lie"``: do it, then raise (an answer lost on
+        the way). ``"delay"``: do it ``seconds`` later.
+    method, path
+        Only requests of this method, with this text in their path; any when None.
+    """
+
+    at: int
+    kind: Literal["fail", "lie", "delay"] = "fail"
+    method: str | None = None
+    path: str | None = None
+    seconds: float = 0.0
+    forever: bool = False
+    error: Exception | None = None
+
+
+class CountingStore:
+    """Wraps any store. ``log`` has every request, in order."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.inner = store
+        self.log: list[Request] = []
+        self._faults: list[tuple[Fault, int]] = []
+        self._lock = Lock()
+
+    @property
+    def requests(self) -> int:
+        """Requests made; opening a reader is none."""
+        return len(self.log)
+
+    @property
+    def by_method(self) -> Counter[str]:
+        """Requests per method."""
+        return Counter(request.method for request in self.log)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes fetched, gaps between joined ranges included."""
+        return sum(r.size for r in self.log if r.method in ("tail", "read", "get"))
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes handed to ``put`` and to sinks."""
+        return sum(r.size for r in self.log if r.method in ("put", "write"))
+
+    def reset(self) -> None:
+        """Forget the log and the faults."""
+        with self._lock:
+            self.log.clear()
+            self._faults.clear()
+
+    def inject(self, fault: Fault) -> None:
+        """Make a coming request fail, lie or wait."""
+        with self._lock:
+            self._faults.append((fault, 0))
+
+    def note(self, method: str, path: str, offset: int = 0, size: int = 0) -> Exception | None:
+        """Count one request; returns the error to raise after doing it, if any."""
+        late: Exception | None = None
+        wait = 0.0
+        with self._lock:
+            self.log.append(Request(method, path, offset, size))
+            for i, (fault, seen) in enumerate(self._faults):
+                if fault.method not in (None, method) or (fault.path or "") not in path:
+                    continue
+                self._faults[i] = (fault, seen + 1)
+                if seen + 1 != fault.at and not (fault.forever and seen + 1 > fault.at):
+                    continue
+                if fault.kind == "delay":
+                    wait += fault.seconds
+                    continue
+                error = fault.error or StoreError(
+                    f"cannot {method} {self.inner.full(path)}: injected fault. Try again."
+                )
+                if fault.kind == "fail":
+                    raise error
+                late = error
+        if wait:
+            time.sleep(wait)
+        return late
+
+    @property
+    def uri(self) -> str:
+        """The inner store's root."""
+        return self.inner.uri
+
+    def full(self, path: str) -> str:
+        """The inner store's name for ``path``."""
+        return self.inner.full(path)
+
+    def open(self, path: str, *, size: int | None = None) -> CountingReader:
+        """Open; no request is counted until bytes are asked for."""
+        return CountingReader(self, path, self.inner.open(path, size=size), size)
+
+    def get(self, path: str) -> pa.Buffer:
+        """Count the request and its bytes."""
+        buffer = self.inner.get(path)
+        _raise(self.note("get", path, 0, buffer.size))
+        return buffer
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        """Count the request and its bytes."""
+        late = self.note("put", path, 0, _size(data))
+        self.inner.put(path, data, mode=mode)
+        _raise(late)
+
+    def create(self, path: str) -> CountingSink:
+        """Count the start of an upload."""
+        late = self.note("create", path)
+        sink = CountingSink(self, path, self.inner.create(path))
+        _raise(late)
+        return sink
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Count one request."""
+        _raise(self.note("list", prefix))
+        return self.inner.list(prefix)
+
+    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Count one request."""
+        _raise(self.note("list", prefix))
+        return self.inner.walk(prefix)
+
+    def head(self, path: str) -> ObjectMeta:
+        """Count one request."""
+        _raise(self.note("head", path))
+        return self.inner.head(path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Count one request per object."""
+        late = [self.note("delete", path) for path in paths]
+        self.inner.delete(paths)
+        for error in late:
+            _raise(error)
+
+
+class CountingReader:
+    """A reader whose requests are counted; never mapped."""
+
+    mapped = False
+
+    def __init__(
+        self, store: CountingStore, path: str, inner: RangeReader, size: int | None
+    ) -> None:
+        self._store, self._path, self._inner, self._size = store, path, inner, size
+
+    @property
+    def path(self) -> str:
+        """The inner reader's path."""
+        return self._inner.path
+
+    @property
+    def size(self) -> int:
+        """Counts one HEAD unless the size was given or learned."""
+        if self._size is None:
+            _raise(self._store.note("head", self._path))
+            self._size = self._inner.size
+        return self._size
+
+    def tail(self, size: int) -> pa.Buffer:
+        """Count one request."""
+        buffer = self._inner.tail(size)
+        self._size = self._inner.size
+        _raise(self._store.note("tail", self._path, self._size - buffer.size, buffer.size))
+        return buffer
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        """Count one request per group of near ranges."""
+        late = [self._store.note("read", self._path, *r) for r in coalesce(ranges).requests]
+        buffers = self._inner.read(ranges)
+        for error in late:
+            _raise(error)
+        return buffers
+
+    def advise(
+        self,
+        ranges: Sequence[ByteRange],
+        advice: Literal["random", "sequential", "willneed", "normal"],
+    ) -> None:
+        """Pass the hint on; not a request."""
+        self._inner.advise(ranges, advice)
+
+    def close(self) -> None:
+        """Close the inner reader."""
+        self._inner.close()
+
+
+class CountingSink:
+    """A sink whose writes are counted."""
+
+    def __init__(self, store: CountingStore, path: str, inner: Sink) -> None:
+        self._store, self._path, self._inner = store, path, inner
+
+    @property
+    def position(self) -> int:
+        """The inner sink's position."""
+        return self._inner.position
+
+    def write(self, data: Sequence[BytesLike]) -> None:
+        """Count the call and its bytes."""
+        late = self._store.note("write", self._path, self._inner.position, _size(data))
+        self._inner.write(data)
+        _raise(late)
+
+    def finish(self) -> int:
+        """Count the request that makes the object visible."""
+        late = self._store.note("finish", self._path)
+        size = self._inner.finish()
+        _raise(late)
+        return size
+
+    def abort(self) -> None:
+        """Abort; never counted, never failing."""
+        self._inner.abort()
+
+
+def _size(data: Sequence[BytesLike]) -> int:
+    return sum(memoryview(piece).nbytes for piece in data)
+
+
+def _raise(error: Exception | None) -> None:
+    if error is not None:
+        raise error

@@ -1,0 +1,314 @@
+"""Objects in a directory of the local file system.
+
+Everything that becomes visible becomes so in one step: it is written under a temporary name
+in its own directory and then linked (``create``) or renamed (``overwrite``) into place.
+Temporary files are named ``.<name>.<random>.tmp``; listings leave them out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from stat import S_ISDIR
+
+import pyarrow as pa
+
+from glaive.config import settings
+from glaive.errors import StoreError
+from glaive.io.failures import from_system
+from glaive.io.mapped import MappedReader
+from glaive.io.store import BytesLike, ObjectMeta, PutMode
+
+__all__ = ["LocalSink", "LocalStore"]
+
+_TEMPORARY = ".tmp"
+_SLICE = 8 * 1024 * 1024
+"""Bytes per system call: large writes go to the page cache fastest in slices."""
+_PIECES = 512
+"""Pieces per ``writev``; POSIX promises 1024 on the systems we know, 16 at least."""
+_NO_LINKS = {
+    errno.EPERM,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EMLINK,
+    errno.EINVAL,
+}
+
+
+class LocalStore:
+    """A directory. Made without touching the disk; directories appear when first written to."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.root!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalStore) and other.root == self.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LocalStore, (self.root,))
+
+    @property
+    def uri(self) -> str:
+        """The directory, absolute."""
+        return self.root
+
+    def full(self, path: str) -> str:
+        """Absolute path of an object; refuses paths that lead out of the directory."""
+        if path.startswith("/") or (".." in path and ".." in path.split("/")):
+            raise StoreError(
+                f"path {path!r} leads out of {self.root}. A manifest that names such a path is "
+                "damaged or was made to do harm."
+            )
+        return f"{self.root}/{path}" if path else self.root
+
+    def open(self, path: str, *, size: int | None = None) -> MappedReader:
+        """Map a file. The size found on disk is used, whatever ``size`` says."""
+        return MappedReader(self.full(path))
+
+    def get(self, path: str) -> pa.Buffer:
+        """Read a whole file into memory."""
+        full = self.full(path)
+        try:
+            fd = os.open(full, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            try:
+                left = os.fstat(fd).st_size
+                data = os.read(fd, left)
+                if len(data) < left:  # very large, or a directory: the latter raises above
+                    data = b"".join([data, *_rest(fd)])
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise from_system(error, full, "read") from None
+        return pa.py_buffer(data)
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        """Write a whole file; see the contract in :mod:`glaive.io.store`."""
+        sink = self.create(path)
+        try:
+            sink.write(data)
+            sink.place(mode)
+        except BaseException:
+            sink.abort()
+            raise
+
+    def create(self, path: str) -> LocalSink:
+        """Start writing a file; its directory is made when there is none."""
+        return LocalSink(self.full(path))
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Files directly in a directory, in name order."""
+        for entry in self._entries(prefix):
+            if not entry.is_dir():
+                meta = _meta(prefix, entry)
+                if meta is not None:
+                    yield meta
+
+    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Files at any depth below a directory, in name order."""
+        for entry in self._entries(prefix):
+            if entry.is_dir(follow_symlinks=False):
+                yield from self.walk(f"{prefix}/{entry.name}" if prefix else entry.name)
+            else:
+                meta = _meta(prefix, entry)
+                if meta is not None:
+                    yield meta
+
+    def _entries(self, prefix: str) -> Sequence[os.DirEntry[str]]:
+        full = self.full(prefix)
+        try:
+            with os.scandir(full) as entries:
+                found = [entry for entry in entries if not _is_temporary(entry.name)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise from_system(error, full, "list") from None
+        # Directories sort as if their name ended in "/": the order of whole paths.
+        found.sort(key=lambda entry: entry.name + "/" if entry.is_dir() else entry.name)
+        return found
+
+    def head(self, path: str) -> ObjectMeta:
+        """Size and time of a file."""
+        full = self.full(path)
+        try:
+            status = os.stat(full)
+        except OSError as error:
+            raise from_system(error, full, "look up") from None
+        if S_ISDIR(status.st_mode):
+            raise StoreError(f"cannot look up {full}: it is a directory. Check the path.")
+        return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files; those already gone are no error."""
+        for path in paths:
+            full = self.full(path)
+            try:
+                os.unlink(full)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise from_system(error, full, "delete") from None
+
+
+class LocalSink:
+    """A file being written under a temporary name.
+
+    Pieces go straight to the operating system, so they may be reused after ``write``.
+    """
+
+    __slots__ = ("_fd", "_full", "_temporary", "position")
+
+    def __init__(self, full: str) -> None:
+        self._full = full
+        folder, name = os.path.split(full)
+        self._temporary = f"{folder}/.{name}.{secrets.token_hex(8)}{_TEMPORARY}"
+        self.position = 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        try:
+            try:
+                self._fd = os.open(self._temporary, flags, 0o666)
+            except FileNotFoundError:
+                os.makedirs(folder, exist_ok=True)
+                self._fd = os.open(self._temporary, flags, 0o666)
+        except OSError as error:
+            raise self._failed(error, full) from None
+
+    def write(self, data: Sequence[BytesLike]) -> None:
+        """Append pieces with as few system calls as possible."""
+        if self._fd < 0:
+            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
+        try:
+            self.position += _write_all(self._fd, data)
+        except OSError as error:
+            raise self._failed(error, self._full) from None
+
+    def finish(self) -> int:
+        """Rename the file into place; returns its size in bytes."""
+        self.place("overwrite")
+        return self.position
+
+    def place(self, mode: PutMode) -> None:
+        """Make the file visible, over another one or only where there is none."""
+        if self._fd < 0:
+            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
+        try:
+            if settings.fsync:
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            if mode == "create":
+                _link(self._temporary, self._full)
+            else:
+                os.replace(self._temporary, self._full)
+            if settings.fsync:
+                _sync_folder(os.path.dirname(self._full))
+        except OSError as error:
+            self.abort()
+            raise self._failed(error, self._full) from None
+
+    def abort(self) -> None:
+        """Remove what was written; safe to call twice and after a failure."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        with suppress(OSError):
+            os.unlink(self._temporary)
+
+    @staticmethod
+    def _failed(error: OSError, path: str) -> StoreError:
+        return error if isinstance(error, StoreError) else from_system(error, path, "write")
+
+
+def _write_all(fd: int, data: Sequence[BytesLike]) -> int:
+    """Write all pieces; returns their size in bytes."""
+    pending: list[memoryview] = []
+    waiting = total = 0
+    for piece in data:
+        view = memoryview(piece)
+        size = view.nbytes
+        if size == 0:
+            continue
+        if view.format != "B" or view.ndim != 1:
+            view = view.cast("B")
+        total += size
+        if waiting + size <= _SLICE and len(pending) < _PIECES:
+            pending.append(view)
+            waiting += size
+            continue
+        _flush(fd, pending)
+        for start in range(0, size - size % _SLICE, _SLICE):
+            _flush(fd, [view[start : start + _SLICE]])
+        rest = view[size - size % _SLICE :]
+        pending, waiting = [rest] if rest.nbytes else [], rest.nbytes
+    _flush(fd, pending)
+    return total
+
+
+def _flush(fd: int, views: list[memoryview]) -> None:
+    """Write views, again from where a short write stopped."""
+    while views:
+        if len(views) == 1 or not hasattr(os, "writev"):
+            done = os.write(fd, views[0])
+        else:
+            done = os.writev(fd, views)
+        at = 0
+        while at < len(views) and done >= views[at].nbytes:
+            done -= views[at].nbytes
+            at += 1
+        views = views[at:]
+        if done:
+            views[0] = views[0][done:]
+
+
+def _link(temporary: str, full: str) -> None:
+    """Give a file its final name only if the name is free, in one step."""
+    try:
+        os.link(temporary, full)
+    except OSError as error:
+        if isinstance(error, FileExistsError) or error.errno not in _NO_LINKS:
+            raise
+        # No hard links here (FAT, some network mounts). Taking the name first decides who
+        # wins; for an instant others may see the object empty, hence shorter than any
+        # manifest can be.
+        os.close(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(temporary, full)
+    else:
+        os.unlink(temporary)
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _rest(fd: int) -> Iterator[bytes]:
+    while data := os.read(fd, _SLICE):
+        yield data
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+def _meta(prefix: str, entry: os.DirEntry[str]) -> ObjectMeta | None:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:  # deleted since it was listed
+        return None
+    path = f"{prefix}/{entry.name}" if prefix else entry.name
+    return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

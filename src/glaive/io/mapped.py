@@ -1,0 +1,81 @@
+"""Local files opened for reading: one read-only map, ranges as views of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from stat import S_ISDIR
+
+import pyarrow as pa
+
+from glaive.errors import StoreError
+from glaive.io.failures import beyond_end, from_system
+from glaive.io.mapping import Advice, advise, is_resident, map_file
+from glaive.types import ByteRange
+
+__all__ = ["MappedReader"]
+
+
+class MappedReader:
+    """A mapped file. Opening costs about 10 us, a range about 0.1 us; nothing is copied.
+
+    The size is that of the file when it was opened.
+    """
+
+    __slots__ = ("_base", "path", "size")
+
+    mapped = True
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            try:
+                status = os.fstat(fd)
+                if S_ISDIR(status.st_mode):
+                    raise StoreError(
+                        f"cannot read {path}: it is a directory where a file was expected. "
+                        "Check the path."
+                    )
+                self.size: int = status.st_size
+                self._base: pa.Buffer | None = map_file(fd, self.size)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise from_system(error, path, "read") from None
+
+    def _mapping(self) -> pa.Buffer:
+        if self._base is None:
+            raise StoreError(f"cannot read {self.path}: the reader was closed. Open it again.")
+        return self._base
+
+    def tail(self, size: int) -> pa.Buffer:
+        """Return the last ``size`` bytes, or all if there are fewer."""
+        return self._mapping().slice(max(0, self.size - size))
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        """Return one view per range, in order."""
+        base, total = self._mapping(), self.size
+        buffers = []
+        for asked in ranges:
+            offset, size = asked
+            if offset < 0 or size < 0 or offset + size > total:
+                raise beyond_end(self.path, ByteRange(offset, size), total)
+            buffers.append(base.slice(offset, size))
+        return buffers
+
+    def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
+        """Tell how ranges will be used; see :func:`glaive.io.mapping.advise`.
+
+        ``willneed`` is left out when a sample of the ranges is in memory already.
+        """
+        base = self._mapping()
+        if advice == "willneed" and is_resident(base, ranges):
+            return
+        advise(base, ranges, advice)
+
+    def close(self) -> None:
+        """Let go of the map; buffers handed out stay valid."""
+        self._base = None

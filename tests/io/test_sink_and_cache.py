@@ -1,0 +1,109 @@
+"""Aligned writing, and the cache with a budget."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.io.cache import ByteCache
+from glaive.io.local import LocalStore
+from glaive.io.sink import AlignedSink
+from glaive.types import ByteRange
+
+
+def test_buffers_begin_on_64_byte_offsets(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    sink = AlignedSink(store.create("f"))
+    assert sink.write_aligned([b"a" * 3, b"b" * 64, b"", b"c"]) == [
+        ByteRange(0, 3),
+        ByteRange(64, 64),
+        ByteRange(128, 0),
+        ByteRange(128, 1),
+    ]
+    assert sink.write([b"raw"]) == ByteRange(129, 3)
+    assert sink.pad() == 192
+    assert sink.pad() == sink.position == 192
+    assert sink.finish() == 192
+    content = store.get("f").to_pybytes()
+    assert content == b"aaa" + b"\x48" * 61 + b"b" * 64 + b"c" + b"raw" + b"\x48" * 60
+
+
+def test_an_aborted_aligned_sink_leaves_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    sink = AlignedSink(store.create("f"))
+    sink.write_aligned([b"abc"])
+    sink.abort()
+    assert list(store.list("")) == []
+
+
+def test_the_least_recently_used_value_goes_first() -> None:
+    cache: ByteCache[str, str] = ByteCache(10)
+    cache.put("a", "A", 4)
+    cache.put("b", "B", 4)
+    assert cache.get("a") == "A"
+    cache.put("c", "C", 4)
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == ("A", None, "C")
+    assert (cache.size, len(cache), cache.hits, cache.misses) == (8, 2, 3, 1)
+
+
+def test_a_value_larger_than_the_budget_is_not_kept() -> None:
+    cache: ByteCache[str, int] = ByteCache(10)
+    cache.put("a", 1, 5)
+    cache.put("big", 2, 11)
+    assert (cache.get("big"), cache.get("a"), cache.size) == (None, 1, 5)
+
+
+def test_a_replaced_value_gives_its_bytes_back() -> None:
+    cache: ByteCache[str, int] = ByteCache(10)
+    cache.put("a", 1, 6)
+    cache.put("a", 2, 7)
+    assert (cache.get("a"), cache.size) == (2, 7)
+    cache.clear()
+    assert (cache.get("a"), cache.size, len(cache)) == (None, 0, 0)
+
+
+def test_a_value_is_loaded_once() -> None:
+    cache: ByteCache[str, list[int]] = ByteCache(10)
+    loads: list[int] = []
+
+    def load() -> tuple[list[int], int]:
+        loads.append(1)
+        return [7], 3
+
+    assert cache.get_or_load("a", load) is cache.get_or_load("a", load)
+    assert loads == [1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 8)), max_size=60))
+def test_the_budget_holds_whatever_is_put(puts: list[tuple[int, int]]) -> None:
+    cache: ByteCache[int, int] = ByteCache(20)
+    sizes: dict[int, int] = {}
+    for key, size in puts:
+        cache.put(key, key, size)
+        sizes[key] = size
+        kept = [key for key in sizes if cache.get(key) is not None]
+        assert cache.size == sum(sizes[key] for key in kept) <= 20
+
+
+def test_threads_share_a_cache() -> None:
+    cache: ByteCache[int, int] = ByteCache(50)
+
+    def pair(key: int) -> tuple[int, int]:
+        return key, 1
+
+    def work() -> None:
+        for i in range(2000):
+            key = i % 80
+            assert cache.get_or_load(key, partial(pair, key)) == key
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.size == len(cache) == 50
+    assert cache.hits + cache.misses == 8000

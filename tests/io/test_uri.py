@@ -1,0 +1,79 @@
+"""Where a URI leads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from glaive.errors import OptionError, StoreError
+from glaive.io.local import LocalStore
+from glaive.io.uri import open_store
+
+
+def test_paths_and_file_uris_are_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path: Path)
+    expected = LocalStore(tmp_path / "a b")
+    assert open_store(tmp_path / "a b") == expected
+    assert open_store(str(tmp_path / "a b")) == expected
+    assert open_store("a b") == expected
+    assert open_store(f"file://{tmp_path}/a%20b") == expected
+    assert open_store(f"file://localhost{tmp_path}/a%20b") == expected
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path: Path))
+    assert open_store("~/t") == LocalStore(f"{tmp_path}/t")
+
+
+def test_a_store_remembers_an_absolute_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path: Path)
+    store = open_store("t")
+    os.chdir("/")
+    assert store.uri == str(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("s3a://bucket/a", "s3://bucket/a"),
+        ("memory://m/a", "memory://m/a"),
+        ("http://host:8080/a", "http://host:8080/a"),
+    ],
+)
+def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
+    store = open_store(uri)
+    assert store.uri == shown
+    assert store.full("x/y") == f"{shown}/x/y"
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("", "the URI is empty"),
+        ("hdfs://node/t", r"unknown scheme 'hdfs'; known are .* s3"),
+        ("s3://", "no bucket or name"),
+        ("memory:///", "no bucket or name"),
+        ("file://host/t", "names no other machine"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(uri: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        open_store(uri)
+
+
+def test_an_unknown_storage_option_is_named() -> None:
+    with pytest.raises(OptionError, match=r"s3://b/t: .*'speed' is not valid.*Remove the option"):
+        open_store("s3://b/t", {"speed": "high"})
+
+
+def test_client_options_are_told_from_store_options() -> None:
+    options = {"timeout": "1s", "client_max_retries": "1", "aws_region": "nowhere"}
+    assert open_store("s3://b/t", options).uri == "s3://b/t"
+
+
+def test_an_unreachable_store_is_a_store_error() -> None:
+    store = open_store("http://127.0.0.1:1/t", {"client_max_retries": "0"})
+    with pytest.raises(StoreError, match=r"http://127.0.0.1:1/t/x: .*[Cc]heck storage_options"):
+        store.get("x")
