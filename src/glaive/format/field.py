@@ -1,0 +1,138 @@
+"""One column of a schema, or one level of a nested one.
+
+Field ids are the identity of columns: files and fragments speak of ids, names may change.
+
+Specification: "Schema" and "Physical columns" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import CorruptFileError
+from glaive.format.logical_types import leaf_type
+
+__all__ = ["PACKED", "Field"]
+
+PACKED = "lance-encoding:packed"
+_LEGACY_PACKED = "packed"
+
+_LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct", "map"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One column, or one level of a nested one.
+
+    Parameters
+    ----------
+    id
+        Identity within the dataset; -1 for the parts of a blob descriptor.
+    name
+        The field's own name, not qualified by its parents.
+    logical_type
+        The wire's name of the type, without children.
+    nullable
+        Whether values may be null.
+    children
+        Members of a struct; the one item field of a list; the entries of a map.
+    metadata
+        Arrow's field metadata.
+    dictionary
+        Position and length of the values of a dictionary column, in 0.1 datasets.
+    """
+
+    id: int
+    name: str
+    logical_type: str
+    nullable: bool = True
+    children: tuple[Field, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    dictionary: tuple[int, int] | None = None
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Arrow storage type with children; extension types are told by ``metadata`` only."""
+        kind = self.logical_type
+        if kind == "struct":
+            return pa.struct([child.to_arrow() for child in self.children])
+        if kind in _LISTS:
+            item = self._only_child().to_arrow()
+            if kind == "map":
+                return _map_type(item.type, self.name)
+            return pa.list_(item) if kind.startswith("list") else pa.large_list(item)
+        if kind.startswith("fixed_size_list:struct:"):
+            return pa.list_(self._only_child().to_arrow(), self._list_size())
+        return leaf_type(kind)
+
+    def to_arrow(self) -> pa.Field[Any]:
+        """Arrow field with type, nullability and metadata."""
+        metadata: Any = dict(self.metadata) if self.metadata else None
+        return pa.field(self.name, self.arrow_type, self.nullable, metadata)
+
+    def option(self, key: str) -> str | None:
+        """Text of a metadata entry, ``None`` when it is absent."""
+        value = self.metadata.get(key)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a struct is kept as one column of rows instead of one column per member."""
+        if self.logical_type != "struct":
+            return False
+        return PACKED in self.metadata or self.option(_LEGACY_PACKED) == "true"
+
+    def walk(self) -> Iterator[Field]:
+        """The field itself and all below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def leaves(self) -> Iterator[Field]:
+        """Fields at or below this one that have no children, depth first."""
+        return (one for one in self.walk() if not one.children)
+
+    def leaf_columns(self) -> Iterator[Field]:
+        """Fields at or below this one that own a physical column from format 2.1 on."""
+        if not self.children or self.is_packed:
+            yield self
+            return
+        for child in self.children:
+            yield from child.leaf_columns()
+
+    def _only_child(self) -> Field:
+        if len(self.children) != 1:
+            raise CorruptFileError(
+                f"children of {self.logical_type} field {self.name!r}",
+                expected="1",
+                found=f"{len(self.children)}",
+                where="schema",
+            )
+        return self.children[0]
+
+    def _list_size(self) -> int:
+        size = self.logical_type.rsplit(":", 1)[1]
+        if not size.isdecimal() or int(size) > 2**31 - 1:
+            raise CorruptFileError(
+                f"size of field {self.name!r}",
+                expected="a number of items",
+                found=repr(self.logical_type),
+                where="schema",
+            )
+        return int(size)
+
+
+def _map_type(entries: Any, name: str) -> pa.DataType:
+    if not pa.types.is_struct(entries) or entries.num_fields != 2:
+        raise CorruptFileError(
+            f"entries of map field {name!r}",
+            expected="a struct of key and value",
+            found=str(entries),
+            where="schema",
+        )
+    made: Any = pa.map_(entries.field(0).with_nullable(False), entries.field(1))
+    return made  # type: ignore[no-any-return]  # the stubs know maps of types, not of fields

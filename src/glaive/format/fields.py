@@ -1,0 +1,284 @@
+"""Schemas: columns with ids, and how they come from and go to Arrow.
+
+Ids are given depth first. Whoever appends takes the ids of the dataset for columns of the
+same name; whoever overwrites starts again at 0.
+
+Specification: "Schema" and "Physical columns" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.format.extension import field_metadata, storage_type
+from glaive.format.field import Field
+from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
+from glaive.format.logical_types import logical_type
+from glaive.format.pb import file_pb2
+
+__all__ = ["Field", "LanceSchema", "split_path"]
+
+
+@dataclass(frozen=True)  # no slots: derived values are cached on the instance
+class LanceSchema:
+    """The columns of a dataset or file, with ids.
+
+    Parameters
+    ----------
+    fields
+        Top-level fields in order.
+    metadata
+        Arrow's schema metadata.
+    """
+
+    fields: tuple[Field, ...]
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+
+    # ------------------------------------------------------------------ Arrow
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
+        """Give ids from ``first_id`` on, depth first.
+
+        Raises
+        ------
+        SchemaError
+            Lance has no such type, or two columns have one name.
+        """
+        ids = iter(range(first_id, 2**31))
+        _refuse_twins(schema.names, "column")
+        fields = tuple(_from_arrow(one, one.name, ids, 1) for one in schema)
+        return cls(fields, _text_keys(schema.metadata))
+
+    def to_arrow(self) -> pa.Schema:
+        """Arrow schema with metadata; made once."""
+        return self._arrow
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        metadata: Any = dict(self.metadata) if self.metadata else None
+        return pa.schema([one.to_arrow() for one in self.fields], metadata)
+
+    # ------------------------------------------------------------------- wire
+
+    @classmethod
+    def from_wire(
+        cls,
+        fields: Sequence[file_pb2.Field],
+        metadata: Mapping[str, bytes] | None = None,
+        *,
+        where: str = "schema",
+    ) -> LanceSchema:
+        """Put the wire's flat list together; ``where`` is named in errors.
+
+        Raises
+        ------
+        CorruptFileError
+            Two fields have one id, or a parent does not stand before its children.
+        UnsupportedFeatureError
+            Fields are nested too deeply.
+        """
+        return cls(fields_from_wire(fields, where), dict(metadata) if metadata else {})
+
+    def to_wire(self) -> list[file_pb2.Field]:
+        """The flat list as files and manifests hold it."""
+        return fields_to_wire(self.fields)
+
+    # ------------------------------------------------------------------ lookup
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the top-level fields."""
+        return [one.name for one in self.fields]
+
+    def walk(self) -> Iterator[Field]:
+        """All fields, depth first."""
+        for one in self.fields:
+            yield from one.walk()
+
+    def leaves(self) -> list[Field]:
+        """All fields without children, depth first."""
+        return [leaf for one in self.fields for leaf in one.leaves()]
+
+    def leaf_columns(self) -> list[Field]:
+        """Fields that own a physical column from format 2.1 on, in column order."""
+        return [leaf for one in self.fields for leaf in one.leaf_columns()]
+
+    def field_ids(self) -> list[int]:
+        """All ids, depth first."""
+        return [one.id for one in self.walk()]
+
+    @property
+    def max_field_id(self) -> int:
+        """Highest id; -1 without fields."""
+        return max(self.field_ids(), default=-1)
+
+    def field_by_id(self, field_id: int) -> Field:
+        """The field with this id; :class:`ColumnNotFoundError` when there is none."""
+        found = self._by_id.get(field_id)
+        if found is None:
+            raise ColumnNotFoundError(f"no field with id {field_id} in the schema: {self.names}")
+        return found
+
+    @cached_property
+    def _by_id(self) -> dict[int, Field]:
+        return {one.id: one for one in self.walk()}
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {one.name: one for one in self.fields}
+
+    def find(self, path: str) -> tuple[Field, ...]:
+        """The fields from the top level down to ``path``, such as ``"meta.name"``.
+
+        A name that contains dots is found as it is, or put in backticks within a path.
+        """
+        top = self._by_name.get(path)
+        if top is not None:
+            return (top,)
+        chain: list[Field] = []
+        among: Sequence[Field] = self.fields
+        for part in split_path(path):
+            found = next((one for one in among if one.name == part), None)
+            if found is None:
+                prefix = ".".join(one.name for one in chain)
+                known = [f"{prefix}.{one.name}" if prefix else one.name for one in among]
+                raise ColumnNotFoundError.among(path, known, where="schema")
+            chain.append(found)
+            among = found.children
+        return tuple(chain)
+
+    # -------------------------------------------------------------- derivation
+
+    def project(self, paths: Sequence[str]) -> LanceSchema:
+        """Only the fields at ``paths`` and their parents, in the order asked for.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            A path does not exist; the message names the closest ones.
+        """
+        order: dict[int, Field] = {}
+        wanted: set[int] = set()
+        for path in paths:
+            chain = self.find(path)
+            order.setdefault(chain[0].id, chain[0])
+            wanted.update(one.id for one in chain[-1].walk())
+        kept = (_prune(top, wanted) for top in order.values())
+        return LanceSchema(tuple(one for one in kept if one is not None), self.metadata)
+
+    def with_ids_from(self, other: LanceSchema) -> LanceSchema:
+        """These fields with the ids of the same paths in ``other``; new ids for new paths."""
+        fresh = iter(range(other.max_field_id + 1, 2**31))
+        fields = _match_ids(self.fields, other.fields, fresh)
+        return LanceSchema(fields, self.metadata)
+
+
+def split_path(path: str) -> list[str]:
+    """Split ``a.`b.c`.d`` at the dots outside backticks: ``["a", "b.c", "d"]``."""
+    if "`" not in path:
+        return path.split(".")
+    parts, quoted = [""], False
+    for character in path:
+        if character == "`":
+            quoted = not quoted
+        elif character == "." and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _prune(one: Field, wanted: set[int]) -> Field | None:
+    pruned = [_prune(child, wanted) for child in one.children]
+    kept = tuple(child for child in pruned if child is not None)
+    if one.id in wanted or kept:
+        return replace(one, children=kept)
+    return None
+
+
+def _match_ids(
+    fields: Sequence[Field], others: Sequence[Field], fresh: Iterator[int]
+) -> tuple[Field, ...]:
+    by_name = {other.name: other for other in others}
+    out = []
+    for position, one in enumerate(fields):
+        match = by_name.get(one.name)
+        if match is None and len(fields) == len(others) == 1 and one.name in _ITEM_NAMES:
+            # Arrow's list items are called item or element, depending on who made them.
+            match = others[position]
+        field_id = next(fresh) if match is None else match.id
+        children = _match_ids(one.children, match.children if match else (), fresh)
+        out.append(replace(one, id=field_id, children=children))
+    return tuple(out)
+
+
+_ITEM_NAMES = frozenset({"item", "element", "array", "entries", "key_value"})
+
+
+def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:
+    if depth > MAX_DEPTH:
+        raise SchemaError(f"column {path!r}: nested deeper than {MAX_DEPTH} levels. Flatten it.")
+    if getattr(arrow.type, "extension_name", None) == "arrow.json":
+        raise SchemaError(
+            f"column {path!r}: Arrow's JSON type is kept in a binary form that glaive does not "
+            "write. Cast the column to string before writing it."
+        )
+    metadata = field_metadata(arrow)
+    kind = storage_type(arrow.type)
+    field_id = next(ids)
+    name, children = _children(kind, path)
+    return Field(
+        id=field_id,
+        name=arrow.name,
+        logical_type=name,
+        nullable=arrow.nullable,
+        children=tuple(
+            _from_arrow(child, f"{path}.{child.name}", ids, depth + 1) for child in children
+        ),
+        metadata=metadata,
+    )
+
+
+def _children(kind: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
+    """Logical type and child fields of an Arrow storage type."""
+    types = pa.types
+    if types.is_struct(kind):
+        members = [kind.field(i) for i in range(kind.num_fields)]
+        _refuse_twins((member.name for member in members), f"member of {path!r}")
+        return "struct", members
+    if types.is_map(kind):
+        if kind.keys_sorted:
+            raise SchemaError(
+                f"column {path!r}: Lance has no maps with sorted keys. Cast it to "
+                f"map<{kind.key_type}, {kind.item_type}> without the order."
+            )
+        entries = pa.struct([kind.key_field, kind.item_field])
+        return "map", [pa.field("entries", entries, nullable=False)]
+    if types.is_list(kind) or types.is_large_list(kind):
+        name = "list" if types.is_list(kind) else "large_list"
+        item = kind.value_field
+        return (f"{name}.struct" if types.is_struct(item.type) else name), [item]
+    if types.is_fixed_size_list(kind) and types.is_struct(kind.value_type):
+        return f"fixed_size_list:struct:{kind.list_size}", [kind.value_field]
+    return logical_type(kind, path), []
+
+
+def _refuse_twins(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SchemaError(f"{what} {name!r} is there twice. Rename one of the two.")
+        seen.add(name)
+
+
+def _text_keys(metadata: Mapping[bytes, bytes] | None) -> dict[str, bytes]:
+    if not metadata:
+        return {}
+    return {key.decode("utf-8", "replace"): value for key, value in metadata.items()}

@@ -1,0 +1,230 @@
+"""Arrow types and the strings that stand for them in schemas: ``timestamp:us:UTC``.
+
+A logical type says all about a type but its children, which are fields of their own. Types
+without children are translated here both ways; ``struct``, lists, maps and lists of fixed
+size of structs get their children in :mod:`glaive.format.fields`.
+
+Specification: "Logical types" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+
+__all__ = [
+    "BFLOAT16",
+    "EXTENSION_METADATA",
+    "EXTENSION_NAME",
+    "encoding_hint",
+    "leaf_type",
+    "logical_type",
+]
+
+EXTENSION_NAME: Final = "ARROW:extension:name"
+EXTENSION_METADATA: Final = "ARROW:extension:metadata"
+BFLOAT16: Final = "lance.bfloat16"
+
+_UNITS: Final = ("s", "ms", "us", "ns")
+
+_SIMPLE: Final[dict[str, pa.DataType]] = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "uint8": pa.uint8(),
+    "int16": pa.int16(),
+    "uint16": pa.uint16(),
+    "int32": pa.int32(),
+    "uint32": pa.uint32(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "halffloat": pa.float16(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+    "date32:day": pa.date32(),
+    "date64:ms": pa.date64(),
+    "time32:s": pa.time32("s"),
+    "time32:ms": pa.time32("ms"),
+    "time64:us": pa.time64("us"),
+    "time64:ns": pa.time64("ns"),
+    **{f"duration:{unit}": pa.duration(unit) for unit in _UNITS},
+    **{f"timestamp:{unit}:-": pa.timestamp(unit) for unit in _UNITS},
+}
+
+_ALIASES: Final[dict[str, pa.DataType]] = {
+    # Kept as large binary; the extension name tells them apart.
+    "json": pa.large_binary(),
+    "blob": pa.large_binary(),
+    BFLOAT16: pa.binary(2),
+}
+
+_NAMES: Final[dict[pa.DataType, str]] = {
+    **{arrow: name for name, arrow in _SIMPLE.items()},
+    # Views are a layout in memory: files hold plain strings.
+    pa.string_view(): "string",
+    pa.binary_view(): "binary",
+}
+
+_VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
+_NO_HINT: Final = frozenset({"struct", "null"})
+
+
+@lru_cache(maxsize=4096)
+def leaf_type(text: str) -> pa.DataType:
+    """Arrow type of a logical type that has no children.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The type is not one this reader knows.
+    CorruptFileError
+        The type is known, a number in it cannot be right.
+    """
+    known = _SIMPLE.get(text) or _ALIASES.get(text)
+    if known is not None:
+        return known
+    head, _, rest = text.partition(":")
+    try:
+        if head == "timestamp":
+            unit, zone = rest.split(":", 1)
+            return pa.timestamp(_unit(unit), zone)
+        if head == "decimal":
+            bits, precision, scale = rest.split(":")
+            make = {"128": pa.decimal128, "256": pa.decimal256}[bits]
+            return make(int(precision), int(scale))
+        if head == "fixed_size_binary":
+            return pa.binary(_count(rest))
+        if head == "fixed_size_list":
+            item, size = rest.rsplit(":", 1)
+            return pa.list_(leaf_type(item), _count(size))
+        if head == "dict":
+            values, index, ordered = rest.rsplit(":", 2)
+            return pa.dictionary(
+                leaf_type(index), leaf_type(values), ordered={"false": False, "true": True}[ordered]
+            )
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        if isinstance(error, (CorruptFileError, UnsupportedFeatureError)):
+            raise
+        raise CorruptFileError(
+            "logical type",
+            expected=f"a {head} type with valid parameters",
+            found=repr(text),
+            where="schema",
+        ) from error
+    raise UnsupportedFeatureError(
+        f"unknown logical type {text!r} in a schema; this reader knows {', '.join(_SIMPLE)}, "
+        "timestamps with a time zone, decimals, fixed_size_binary, fixed_size_list, dict, struct, "
+        "list, large_list and map. The dataset was probably written by a newer Lance: "
+        "upgrade glaive."
+    )
+
+
+def _unit(text: str) -> str:
+    if text not in _UNITS:
+        raise ValueError(text)
+    return text
+
+
+def _count(text: str) -> int:
+    # Arrow keeps sizes in 32 bits.
+    if not (text.isascii() and text.isdecimal()) or int(text) > 2**31 - 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def logical_type(arrow: pa.DataType, column: str) -> str:
+    """Logical type of a storage type that has no children.
+
+    Raises
+    ------
+    SchemaError
+        Lance has no such type; the message names ``column`` and the way out.
+    """
+    name = _NAMES.get(arrow)
+    if name is not None:
+        return name
+    types = pa.types
+    if types.is_timestamp(arrow):
+        return f"timestamp:{arrow.unit}:{arrow.tz}"
+    if types.is_decimal128(arrow):
+        return f"decimal:128:{arrow.precision}:{arrow.scale}"
+    if types.is_decimal256(arrow):
+        return f"decimal:256:{arrow.precision}:{arrow.scale}"
+    if types.is_fixed_size_binary(arrow):
+        return f"fixed_size_binary:{arrow.byte_width}"
+    if types.is_fixed_size_list(arrow):
+        return _fixed_size_list(arrow, column)
+    if types.is_dictionary(arrow):
+        return _dictionary(arrow, column)
+    raise SchemaError(
+        f"column {column!r}: Lance has no type for {arrow}. Cast the column before writing it, "
+        f"{_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
+    )
+
+
+_REMEDIES: Final = {
+    "list_view": "to list or large_list",
+    "run_end": "to the type of its values",
+    "interval": "to duration or to a struct of months, days and nanoseconds",
+    "decimal": "to decimal128",
+    "union": "to a struct with one nullable field per alternative",
+}
+
+
+def _kind(arrow: pa.DataType) -> str:
+    types = pa.types
+    if types.is_list_view(arrow) or types.is_large_list_view(arrow):
+        return "list_view"
+    if types.is_run_end_encoded(arrow):
+        return "run_end"
+    if types.is_interval(arrow):
+        return "interval"
+    if types.is_decimal(arrow):
+        return "decimal"
+    if types.is_union(arrow):
+        return "union"
+    return "other"
+
+
+def _fixed_size_list(arrow: pa.FixedSizeListType, column: str) -> str:
+    item = arrow.value_type
+    if isinstance(item, pa.BaseExtensionType):
+        inner: str | None = BFLOAT16 if item.extension_name == BFLOAT16 else None
+        item = item.storage_type
+    else:
+        inner = None
+    if pa.types.is_nested(item) and not pa.types.is_fixed_size_list(item):
+        raise SchemaError(
+            f"column {column!r}: a fixed_size_list cannot hold {item} here. "
+            "Cast the column to list before writing it."
+        )
+    return f"fixed_size_list:{inner or logical_type(item, column)}:{arrow.list_size}"
+
+
+def _dictionary(arrow: pa.DictionaryType, column: str) -> str:
+    values = _NAMES.get(arrow.value_type)
+    if values is None or ":" in values:
+        raise SchemaError(
+            f"column {column!r}: Lance keeps dictionaries of strings, binary, numbers and "
+            f"booleans, not of {arrow.value_type}. Cast the column to {arrow.value_type} before "
+            "writing it."
+        )
+    # The order flag is not kept by the format.
+    return f"dict:{values}:{_NAMES[arrow.index_type]}:false"
+
+
+def encoding_hint(text: str) -> int:
+    """Wire value of ``Field.encoding`` for a logical type: what 0.1 readers expect."""
+    if text in _VARIABLE:
+        return 2
+    if text.startswith("dict:"):
+        return 3
+    return 0 if text in _NO_HINT else 1

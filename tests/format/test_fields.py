@@ -1,0 +1,302 @@
+"""Schemas survive the way to the wire and back, and refuse what Lance has no word for."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from glaive.errors import (
+    ColumnNotFoundError,
+    CorruptFileError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
+from glaive.format.fields import LanceSchema
+from glaive.format.logical_types import leaf_type, logical_type
+from glaive.format.pb import file_pb2
+
+UNITS = ["s", "ms", "us", "ns"]
+LEAVES = [
+    pa.null(),
+    pa.bool_(),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float16(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(7)),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.timestamp(unit) for unit in UNITS),
+    *(pa.timestamp(unit, zone) for unit in UNITS for zone in ("UTC", "+01:00", "Europe/Berlin")),
+    *(pa.duration(unit) for unit in UNITS),
+    *(pa.decimal128(38, 10), pa.decimal128(5, -2), pa.decimal256(76, 3)),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.uint16(), pa.float64()),
+    pa.list_(pa.float32(), 128),
+    pa.list_(pa.list_(pa.int8(), 2), 3),
+    pa.list_(pa.timestamp("us", "UTC"), 3),
+    pa.list_(pa.decimal128(5, 2), 2),
+]
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="`"), min_size=1, max_size=8)
+
+
+def arrow_fields(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field]:
+    metadata = st.one_of(st.none(), st.dictionaries(NAMES, st.binary(max_size=5), min_size=1))
+    return st.builds(
+        lambda name, kind, null, more: pa.field(name, kind, null or kind == pa.null(), more),
+        NAMES,
+        types,
+        st.booleans(),
+        metadata,
+    )
+
+
+def structs(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    members = st.lists(arrow_fields(types), max_size=4, unique_by=lambda one: one.name)
+    return st.builds(pa.struct, members)
+
+
+ARROW_TYPES = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: st.one_of(
+        structs(inner),
+        st.builds(pa.list_, arrow_fields(inner)),
+        st.builds(pa.large_list, arrow_fields(inner)),
+        st.builds(pa.list_, arrow_fields(structs(inner)), st.integers(1, 9)),
+        st.builds(
+            lambda key, item: pa.map_(pa.field("key", key, nullable=False), item),
+            st.sampled_from([pa.string(), pa.int32()]),
+            st.builds(
+                lambda kind, null: pa.field("value", kind, null or kind == pa.null()),
+                inner,
+                st.booleans(),
+            ),
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(arrow_fields(ARROW_TYPES), max_size=6, unique_by=lambda one: one.name))
+def test_arrow_schemas_survive_the_wire(fields: list[pa.Field]) -> None:
+    schema = pa.schema(fields, {"owner": "me"})
+    lance = LanceSchema.from_arrow(schema)
+    again = LanceSchema.from_wire(lance.to_wire(), lance.metadata)
+    assert again == lance
+    assert again.to_arrow().equals(schema, check_metadata=True)
+    assert again.field_ids() == list(range(len(again.field_ids())))
+
+
+@pytest.mark.parametrize("kind", LEAVES, ids=str)
+def test_leaf_types_have_one_name(kind: pa.DataType) -> None:
+    assert leaf_type(logical_type(kind, "x")) == kind
+
+
+def test_the_wire_parent_of_children_of_field_0_is_0() -> None:
+    schema = pa.schema([("s", pa.struct([("a", pa.int32())])), ("b", pa.int8())])
+    wire = [
+        file_pb2.Field.FromString(one.SerializeToString())
+        for one in LanceSchema.from_arrow(schema).to_wire()
+    ]
+    assert [(one.name, one.id, one.parent_id) for one in wire] == [
+        ("s", 0, -1),
+        ("a", 1, 0),
+        ("b", 2, -1),
+    ]
+    assert LanceSchema.from_wire(wire).to_arrow() == schema
+
+
+def test_views_and_ordered_dictionaries_become_what_files_hold() -> None:
+    schema = pa.schema(
+        [
+            ("v", pa.string_view()),
+            ("w", pa.binary_view()),
+            ("d", pa.dictionary(pa.int8(), pa.string(), ordered=True)),
+        ]
+    )
+    assert LanceSchema.from_arrow(schema).to_arrow().types == [
+        pa.string(),
+        pa.binary(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ]
+
+
+def test_extension_types_become_storage_and_metadata() -> None:
+    field = LanceSchema.from_arrow(pa.schema([("u", pa.uuid())])).fields[0]
+    assert field.logical_type == "fixed_size_binary:16"
+    assert field.option("ARROW:extension:name") == "arrow.uuid"
+    assert LanceSchema((field,)).to_wire()[0].extension_name == "arrow.uuid"
+
+
+def test_parameters_of_extension_types_are_kept() -> None:
+    tensor = pa.fixed_shape_tensor(pa.float32(), [2, 3])
+    field = LanceSchema.from_arrow(pa.schema([("t", tensor)])).fields[0]
+    assert field.logical_type == "fixed_size_list:float:6"
+    assert field.option("ARROW:extension:metadata") == '{"shape":[2,3]}'
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.month_day_nano_interval(),
+        pa.list_view(pa.int8()),
+        pa.run_end_encoded(pa.int32(), pa.string()),
+        pa.decimal32(5, 1),
+        pa.decimal64(5, 1),
+        pa.dense_union([pa.field("a", pa.int8())]),
+        pa.map_(pa.string(), pa.int8(), keys_sorted=True),
+        pa.list_(pa.list_(pa.int8()), 2),
+        pa.dictionary(pa.int8(), pa.timestamp("us")),
+        pa.json_(),
+    ],
+    ids=str,
+)
+def test_types_without_a_lance_name_are_refused_with_the_column(kind: pa.DataType) -> None:
+    schema = pa.schema([("outer", pa.struct([("inner", kind)]))])
+    with pytest.raises(SchemaError, match=r"column 'outer\.inner': "):
+        LanceSchema.from_arrow(schema)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(SchemaError, match="column 'a' is there twice"):
+        LanceSchema.from_arrow(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
+
+
+SAMPLE = LanceSchema.from_arrow(
+    pa.schema(
+        [
+            ("id", pa.int64()),
+            ("meta", pa.struct([("name", pa.string()), ("at", pa.struct([("x", pa.int8())]))])),
+            ("tags", pa.list_(pa.struct([("key", pa.string()), ("n", pa.int32())]))),
+            ("dotted.name", pa.int8()),
+            ("empty", pa.struct([])),
+            ("counts", pa.map_(pa.string(), pa.int64())),
+            ("vector", pa.list_(pa.float32(), 4)),
+        ]
+    )
+)
+
+
+def test_projection_keeps_parents_and_the_order_asked_for() -> None:
+    assert SAMPLE.project(["tags.item.n", "id", "meta.at"]).to_arrow() == pa.schema(
+        [
+            ("tags", pa.list_(pa.struct([("n", pa.int32())]))),
+            ("id", pa.int64()),
+            ("meta", pa.struct([("at", pa.struct([("x", pa.int8())]))])),
+        ]
+    )
+
+
+def test_paths_of_one_column_are_merged() -> None:
+    assert SAMPLE.project(["meta.at.x", "meta.name"]).to_arrow().types == [
+        pa.struct([("name", pa.string()), ("at", pa.struct([("x", pa.int8())]))])
+    ]
+
+
+@pytest.mark.parametrize("path", ["dotted.name", "`dotted.name`"])
+def test_names_with_dots_are_found(path: str) -> None:
+    assert SAMPLE.project([path]).names == ["dotted.name"]
+
+
+def test_unknown_paths_name_the_closest_columns() -> None:
+    with pytest.raises(ColumnNotFoundError, match=r"'meta.nmae'.*did you mean 'meta.name'"):
+        SAMPLE.project(["meta.nmae"])
+
+
+def test_columns_of_2_1_are_leaves_and_empty_structs() -> None:
+    assert [one.name for one in SAMPLE.leaf_columns()] == [
+        "id",
+        "name",
+        "x",
+        "key",
+        "n",
+        "dotted.name",
+        "empty",
+        "key",
+        "value",
+        "vector",
+    ]
+
+
+def test_a_packed_struct_is_one_column() -> None:
+    packed = pa.field(
+        "p", pa.struct([("a", pa.int8())]), metadata={"lance-encoding:packed": "true"}
+    )
+    columns = LanceSchema.from_arrow(pa.schema([packed])).leaf_columns()
+    assert [one.name for one in columns] == ["p"]
+
+
+def test_ids_are_taken_over_by_path_and_new_ones_follow() -> None:
+    new = LanceSchema.from_arrow(
+        pa.schema(
+            [
+                ("fresh", pa.int8()),
+                ("meta", pa.struct([("more", pa.int8()), ("name", pa.string())])),
+                ("id", pa.int64()),
+            ]
+        )
+    ).with_ids_from(SAMPLE)
+    top = SAMPLE.max_field_id
+    meta = SAMPLE.find("meta.name")
+    assert new.field_ids() == [top + 1, meta[0].id, top + 2, meta[1].id, 0]
+
+
+def test_fields_are_found_by_id() -> None:
+    assert SAMPLE.field_by_id(0).name == "id"
+    with pytest.raises(ColumnNotFoundError, match="no field with id 99"):
+        SAMPLE.field_by_id(99)
+
+
+def wire(*fields: tuple[str, int, int, str]) -> list[file_pb2.Field]:
+    return [
+        file_pb2.Field(name=name, id=number, parent_id=parent, logical_type=kind)
+        for name, number, parent, kind in fields
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        wire(("a", 0, 7, "int8")),
+        wire(("a", 0, -1, "int8"), ("b", 0, -1, "int8")),
+        wire(("a", 1, 1, "struct")),
+        wire(("a", -5, -1, "int8")),
+    ],
+)
+def test_broken_field_lists_are_reported(fields: list[file_pb2.Field]) -> None:
+    with pytest.raises(CorruptFileError, match=r"m\.manifest"):
+        LanceSchema.from_wire(fields, where="m.manifest")
+
+
+def test_bottomless_nesting_is_refused() -> None:
+    deep = wire(*((f"f{i}", i, i - 1, "struct") for i in range(5000)))
+    with pytest.raises(UnsupportedFeatureError, match="5000 levels"):
+        LanceSchema.from_wire(deep)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fixed_size_list:int8:many",
+        "decimal:128:99:0",
+        "timestamp:h:-",
+        "fixed_size_binary:-1",
+        "dict:string:int8:maybe",
+        "decimal:64:3:1",
+        "fixed_size_list:int8:99999999999",
+    ],
+)
+def test_impossible_type_parameters_are_reported(text: str) -> None:
+    with pytest.raises(CorruptFileError, match="logical type"):
+        leaf_type(text)
+
+
+def test_unknown_logical_types_name_the_known_ones() -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"'quaternion'.*int32"):
+        leaf_type("quaternion")
+
+
+def test_a_list_without_an_item_is_reported() -> None:
+    with pytest.raises(CorruptFileError, match="children of list field 'a'"):
+        LanceSchema.from_wire(wire(("a", 0, -1, "list"))).to_arrow()
