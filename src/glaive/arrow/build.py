@@ -1,0 +1,255 @@
+"""Blocks into Arrow arrays of a given type, and back.
+
+Both ways share memory: an array built here views the block's buffers, and a block taken
+from an array views the array's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import (
+    Block,
+    Constant,
+    Dictionary,
+    FixedList,
+    FixedWidth,
+    Variable,
+)
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.types import Where
+
+__all__ = [
+    "all_null",
+    "block_from_array",
+    "leaf_bits",
+    "list_array",
+    "to_array",
+    "validity_flags",
+]
+
+_INT32_MAX = 2**31 - 1
+
+
+def leaf_bits(kind: pa.DataType) -> int | None:
+    """Bits of one value of a fixed-width leaf type; None for variable-width ones."""
+    if _is_variable(kind) is not None:
+        return None
+    if pa.types.is_fixed_size_list(kind):
+        inner = leaf_bits(kind.value_type)
+        return None if inner is None else inner * kind.list_size
+    return int(kind.bit_width)
+
+
+def _is_variable(kind: pa.DataType) -> int | None:
+    """Offset bits of a variable-width type, None for others."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return 32
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return 64
+    return None
+
+
+def all_null(kind: pa.DataType, count: int) -> pa.Array:
+    """``count`` nulls of a type."""
+    return pa.nulls(count, kind)
+
+
+def to_array(
+    block: Block, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    """Build an array of ``kind`` over the block's memory.
+
+    Raises
+    ------
+    CorruptFileError
+        The block's width or shape is not that of the type.
+    """
+    if isinstance(block, Constant):
+        return _repeat(block, kind, validity, null_count, where)
+    if isinstance(kind, pa.BaseExtensionType):
+        inner = to_array(block, kind.storage_type, validity, null_count, where)
+        return pa.ExtensionArray.from_storage(kind, inner)
+    if isinstance(block, Dictionary):
+        return _from_dictionary(block, kind, validity, null_count, where)
+    if isinstance(block, FixedList):
+        if not pa.types.is_fixed_size_list(kind) or kind.list_size != block.dimension:
+            raise _mismatch(f"lists of {block.dimension} items", kind, where)
+        nulls = 0 if block.validity is None else -1
+        items = to_array(block.items, kind.value_type, block.validity, nulls, where)
+        return pa.Array.from_buffers(
+            kind, block.count, [validity], null_count=null_count, children=[items]
+        )
+    if isinstance(block, Variable):
+        return _from_variable(block, kind, validity, null_count, where)
+    if pa.types.is_fixed_size_list(kind):
+        # A list of fixed-width items without nulls inside is just a wide value.
+        bits = leaf_bits(kind.value_type)
+        if bits is None or bits * kind.list_size != block.bits:
+            raise _mismatch(f"{block.bits} bits per value", kind, where)
+        flat = FixedWidth(block.values, bits, block.count * kind.list_size)
+        items = to_array(flat, kind.value_type, None, 0, where)
+        return pa.Array.from_buffers(
+            kind, block.count, [validity], null_count=null_count, children=[items]
+        )
+    if _is_variable(kind) is not None or pa.types.is_nested(kind):
+        raise _mismatch(f"{block.bits} bits per value", kind, where)
+    if block.bits != kind.bit_width:
+        if kind.bit_width == 1 and block.bits == 8:
+            bits_of = np.frombuffer(block.values, np.uint8, block.count) & 1
+            packed = pa.py_buffer(np.packbits(bits_of, bitorder="little"))
+            return to_array(FixedWidth(packed, 1, block.count), kind, validity, null_count, where)
+        raise _mismatch(f"{block.bits} bits per value", kind, where)
+    return pa.Array.from_buffers(kind, block.count, [validity, block.values], null_count)
+
+
+def _mismatch(found: str, kind: pa.DataType, where: Where) -> CorruptFileError:
+    return CorruptFileError("page values", expected=f"values of type {kind}", found=found, where=where)
+
+
+def _from_variable(
+    block: Variable, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    bits = _is_variable(kind)
+    if bits is None:
+        raise _mismatch("variable-width values", kind, where)
+    offsets = block.offsets
+    if bits != block.offset_bits:
+        wide = np.frombuffer(offsets, f"<i{block.offset_bits // 8}", block.count + 1)
+        if bits == 32 and block.count and int(wide[-1]) > _INT32_MAX:
+            raise SchemaError(
+                f"{int(wide[-1])} bytes of {kind} in one array, at most {_INT32_MAX} fit "
+                f"(in {where}); read fewer rows at a time, or declare the column large_{kind}"
+            )
+        offsets = pa.py_buffer(wide.astype(f"<i{bits // 8}"))
+    return pa.Array.from_buffers(kind, block.count, [validity, offsets, block.data], null_count)
+
+
+def _from_dictionary(
+    block: Dictionary, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        items = to_array(block.items, kind.value_type, None, 0, where)
+        index = block.indices
+        stored = pa.Array.from_buffers(
+            _unsigned(index.bits), index.count, [validity, index.values], null_count
+        )
+        indices = stored.cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(indices, items, ordered=kind.ordered)
+    from glaive.arrow.gather import take_block
+
+    if isinstance(block.items, Variable) and block.items.count:
+        from glaive.kernels.offsets import expand_dictionary
+
+        return to_array(
+            expand_dictionary(block.indices, block.items), kind, validity, null_count, where
+        )
+    positions = np.frombuffer(
+        block.indices.values, f"<u{block.indices.bits // 8}", block.count
+    ).astype(np.int64)
+    return to_array(take_block(block.items, positions), kind, validity, null_count, where)
+
+
+def _unsigned(bits: int) -> pa.DataType:
+    return {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[bits]
+
+
+def _repeat(
+    block: Constant, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    from glaive.arrow.gather import take_block
+
+    value = block.value
+    if isinstance(value, FixedWidth):
+        storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        if storage.id == pa.bool_().id and value.bits == 8:
+            bit = np.frombuffer(value.values, np.uint8, 1)[0] & 1
+            fill = np.full((block.count + 7) // 8, 0xFF if bit else 0, np.uint8)
+            whole: Block = FixedWidth(pa.py_buffer(fill), 1, block.count)
+            return to_array(whole, kind, validity, null_count, where)
+    whole = take_block(value, np.zeros(block.count, np.int64))
+    return to_array(whole, kind, validity, null_count, where)
+
+
+def list_array(
+    kind: pa.DataType,
+    slots: int,
+    validity: pa.Buffer | None,
+    null_count: int,
+    offsets: pa.Buffer,
+    items: pa.Array,
+) -> pa.Array:
+    """A list, large list or map array over resolved offsets and the items' array."""
+    return pa.Array.from_buffers(
+        kind, slots, [validity, offsets], null_count=null_count, children=[items]
+    )
+
+
+def validity_flags(array: pa.Array) -> NDArray[np.bool_] | None:
+    """One flag per slot, None when no slot is null."""
+    if array.null_count == 0:
+        return None
+    bitmap = array.buffers()[0]
+    if bitmap is None:
+        return np.zeros(len(array), np.bool_)
+    start, stop = array.offset, array.offset + len(array)
+    first = start // 8
+    raw = np.frombuffer(bitmap, np.uint8)[first : (stop + 7) // 8]
+    flags: NDArray[Any] = np.unpackbits(raw, bitorder="little")
+    return flags[start - 8 * first : stop - 8 * first].view(np.bool_)
+
+
+def block_from_array(array: pa.Array) -> Block:
+    """The values of a leaf array, null slots included as placeholders.
+
+    Raises
+    ------
+    SchemaError
+        The type is nested or has no block form.
+    """
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return block_from_array(array.storage)
+    count, offset = len(array), array.offset
+    bits = _is_variable(kind)
+    if bits is not None:
+        _, offsets, data = array.buffers()
+        width = bits // 8
+        if offsets is None or count == 0:
+            offsets = pa.py_buffer(bytes((count + 1) * width))
+        else:
+            offsets = offsets.slice(offset * width, (count + 1) * width)
+        return Variable(offsets, bits, data if data is not None else pa.py_buffer(b""), count)
+    if pa.types.is_dictionary(kind):
+        items = block_from_array(array.dictionary)
+        indices = block_from_array(array.indices)
+        if not isinstance(indices, FixedWidth):
+            raise SchemaError(f"dictionary keys of type {kind.index_type} are not integers")
+        return Dictionary(indices, items, count)
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        items_array = array.values.slice(offset * size, count * size)
+        return FixedList(block_from_array(items_array), size, _bitmap(items_array), count)
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        raise SchemaError(f"type {kind} is not a leaf type")
+    values = array.buffers()[1]
+    width_bits = int(kind.bit_width)
+    if values is None or count == 0:
+        return FixedWidth(pa.py_buffer(bytes((count * width_bits + 7) // 8)), width_bits, count)
+    if width_bits == 1:
+        if offset % 8:
+            flags = np.unpackbits(np.frombuffer(values, np.uint8), bitorder="little")
+            packed = np.packbits(flags[offset : offset + count], bitorder="little")
+            return FixedWidth(pa.py_buffer(packed), 1, count)
+        return FixedWidth(values.slice(offset // 8, (count + 7) // 8), 1, count)
+    width = width_bits // 8
+    return FixedWidth(values.slice(offset * width, count * width), width_bits, count)
+
+
+def _bitmap(array: pa.Array) -> pa.Buffer | None:
+    flags = validity_flags(array)
+    return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))

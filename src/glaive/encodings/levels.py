@@ -1,0 +1,182 @@
+"""Validity and list offsets into repetition and definition levels.
+
+Shredding walks a column from the row inward. :class:`Entries` is the state on the way: one
+entry per thing that will get a level, with what ended it, if anything did. Levels are
+numbered from the inside, so they are assigned only when the leaf is reached
+(:func:`to_levels`); until then an entry remembers *which layer* ended it.
+
+The way back, from levels to offsets and validity, is in ``glaive.kernels.levels``.
+
+Specification: "Levels" in ``docs/format/levels.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.encodings.protocol import Layer
+
+__all__ = ["Entries", "Levels", "add_items", "add_lists", "level_plan", "start", "to_levels"]
+
+_ALIVE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a column part of the way in.
+
+    ``rep`` numbers list layers from the outside (0 starts a row); ``ended`` is 0 for entries
+    that go on and else ``2 * layer + 1`` (null) or ``2 * layer + 2`` (empty), layers counted
+    from the outside. ``slotted`` tells which entries have a slot in the current array (None:
+    all): those that an outer list ended have none.
+    """
+
+    count: int
+    layers: tuple[Layer, ...]
+    rep: NDArray[np.uint16] | None
+    ended: NDArray[np.uint8] | None
+    slotted: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Levels of a leaf as they are stored, with layers inner-most first."""
+
+    rep: NDArray[np.uint16] | None
+    definition: NDArray[np.uint16] | None
+    layers: tuple[Layer, ...]
+    visible: int
+
+
+def start(rows: int) -> Entries:
+    """Begin with one entry per row."""
+    return Entries(rows, (), None, None, None)
+
+
+def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
+    """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid."""
+    if valid is None or valid.all():
+        return replace(entries, layers=(*entries.layers, Layer.ALL_VALID_ITEM))
+    code = np.uint8(2 * len(entries.layers) + 1)
+    ended = _ended(entries)
+    null = np.zeros(entries.count, np.bool_)
+    null[entries.slotted if entries.slotted is not None else slice(None)] = ~valid
+    ended[null & (ended == _ALIVE)] = code
+    return replace(entries, layers=(*entries.layers, Layer.NULLABLE_ITEM), ended=ended)
+
+
+def add_lists(
+    entries: Entries, lengths: NDArray[np.int64], valid: NDArray[np.bool_] | None
+) -> tuple[Entries, NDArray[np.bool_] | None]:
+    """Pass a list layer: every list that goes on becomes one entry per item.
+
+    Parameters
+    ----------
+    lengths, valid
+        Items and validity of the list in each slot; the length of a null list is ignored.
+
+    Returns
+    -------
+    tuple
+        The entries of the items, and which slots keep their items (None: all of them). The
+        caller drops the items of the others, so that items and slotted entries match.
+    """
+    depth = len(entries.layers)
+    ended = _ended(entries) if entries.ended is not None else None
+    slot_lengths = lengths
+    keep: NDArray[np.bool_] | None = None
+    live = entries.ended is None
+    if entries.ended is not None:
+        in_slot = entries.ended if entries.slotted is None else entries.ended[entries.slotted]
+        alive = in_slot == _ALIVE
+        live = bool(alive.all())
+        if not live:
+            keep = alive
+    has_nulls = valid is not None and not valid.all()
+    if has_nulls and valid is not None:
+        keep = valid if keep is None else keep & valid
+    if keep is not None:
+        slot_lengths = np.where(keep, lengths, 0)
+    empty = slot_lengths == 0
+    if keep is not None:
+        empty &= keep
+    has_empty = bool(empty.any())
+    layer = (
+        (Layer.NULL_AND_EMPTY_LIST if has_empty else Layer.NULLABLE_LIST)
+        if has_nulls
+        else (Layer.EMPTYABLE_LIST if has_empty else Layer.ALL_VALID_LIST)
+    )
+    where = entries.slotted if entries.slotted is not None else slice(None)
+    if has_nulls or has_empty:
+        if ended is None:
+            ended = np.zeros(entries.count, np.uint8)
+        in_slot = ended[where]
+        going = in_slot == _ALIVE
+        if has_nulls and valid is not None:
+            in_slot[going & ~valid] = 2 * depth + 1
+        in_slot[going & empty] = 2 * depth + 2
+        ended[where] = in_slot
+    counts = np.ones(entries.count, np.int64)
+    counts[where] = np.maximum(slot_lengths, 1)
+    total = int(counts.sum())
+    first = np.cumsum(counts) - counts
+    # Items after the first of a list repeat at this layer; the first keeps what began it.
+    lists = 1 + sum(layer.is_list for layer in entries.layers)
+    rep = np.full(total, lists, np.uint16)
+    rep[first] = entries.rep if entries.rep is not None else 0
+    new_ended = slotted = None
+    if ended is not None and ended.any():
+        new_ended = np.zeros(total, np.uint8)
+        new_ended[first] = ended
+        slotted = new_ended == _ALIVE
+    if keep is not None and not lengths[~keep].any():
+        keep = None
+    after = Entries(total, (*entries.layers, layer), rep, new_ended, slotted)
+    return after, keep
+
+
+def _ended(entries: Entries) -> NDArray[np.uint8]:
+    if entries.ended is None:
+        return np.zeros(entries.count, np.uint8)
+    return entries.ended.copy()
+
+
+def to_levels(entries: Entries) -> Levels:
+    """Number the levels from the inside, once all layers are known."""
+    layers = entries.layers[::-1]
+    lists = sum(layer.is_list for layer in layers)
+    rep = None
+    if entries.rep is not None:
+        rep = (lists - entries.rep).astype(np.uint16, copy=False)
+    definition = None
+    top = sum(layer.def_levels for layer in layers)
+    if top:
+        table = np.zeros(2 * len(layers) + 1, np.uint16)
+        for at, (null, empty) in enumerate(level_plan(layers)):
+            outside = len(layers) - 1 - at
+            table[2 * outside + 1], table[2 * outside + 2] = null, empty
+        definition = (
+            np.zeros(entries.count, np.uint16) if entries.ended is None else table[entries.ended]
+        )
+    visible = entries.count
+    if entries.slotted is not None:
+        visible = int(np.count_nonzero(entries.slotted))
+    return Levels(rep, definition, layers, visible)
+
+
+def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
+    """Return ``(null level, empty level)`` of each layer, inner-most first; 0 where none."""
+    plan, used = [], 0
+    for layer in layers:
+        null = empty = 0
+        if layer in (Layer.NULLABLE_ITEM, Layer.NULLABLE_LIST, Layer.NULL_AND_EMPTY_LIST):
+            used += 1
+            null = used
+        if layer in (Layer.EMPTYABLE_LIST, Layer.NULL_AND_EMPTY_LIST):
+            used += 1
+            empty = used
+        plan.append((null, empty))
+    return plan

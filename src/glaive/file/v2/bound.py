@@ -1,0 +1,218 @@
+"""Columns of a file tied to fields: read and take whole fields.
+
+Every field is cut into *segments*, ranges of rows within which each of its leaves lies in one
+page. A flat field has one segment per page.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.protocol import Fetch, Leaf, PageReader
+from glaive.errors import RowIndexError
+from glaive.file.drive import chain, drive, join
+from glaive.file.v2.columns import Node
+from glaive.file.v2.shred import unshred, unshred_flat
+from glaive.io.store import RangeReader
+from glaive.types import Where
+
+__all__ = ["Column", "FieldColumns", "FileColumns"]
+
+
+class Column:
+    """One physical column: its pages, and the row each begins at."""
+
+    __slots__ = ("pages", "starts", "where")
+
+    def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
+        self.pages = [page for page in pages if page.rows]
+        self.where = where
+        self.starts = [0]
+        for page in self.pages:
+            self.starts.append(self.starts[-1] + page.rows)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the column."""
+        return self.starts[-1]
+
+
+class FieldColumns:
+    """A top-level field with all physical columns below it (a ``BoundColumn``)."""
+
+    __slots__ = (
+        "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where", "field", "num_rows",
+    )  # fmt: skip
+
+    def __init__(
+        self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
+    ) -> None:
+        self._node = node
+        self._columns = columns
+        self._reader = reader
+        self.field: pa.Field = node.field.to_arrow()
+        self.num_rows = rows
+        present = [column for column in columns if column is not None]
+        cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
+        self._cuts = cuts
+        self._where = present[0].where if present else Where(reader.path, None, node.name)
+        self._flat = not node.children and bool(present)
+        self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which segments begin, ascending, both ends included."""
+        return np.array(self._cuts, np.int64)
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array."""
+        step = self.plan_read(start, stop)
+        return drive(self._reader, step) if isinstance(step, Fetch) else step
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+        """The rows at these positions, in this order."""
+        step = self.plan_take(rows)
+        return drive(self._reader, step) if isinstance(step, Fetch) else step
+
+    # ------------------------------------------------------------------ ranges
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
+            )
+        cuts = self._cuts
+        first = bisect_right(cuts, start) - 1
+        if start == stop:
+            return pa.nulls(0, self.field.type)
+        if stop <= cuts[first + 1]:
+            return self._read_segment(start, stop)
+        steps = []
+        while start < stop:
+            end = min(stop, cuts[first + 1])
+            steps.append(self._read_segment(start, end))
+            start, first = end, first + 1
+        return join(steps, pa.concat_arrays)
+
+    def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        if self._flat:
+            starts = self._columns[0].starts  # type: ignore[union-attr]  # flat: one column
+            at = bisect_right(starts, start) - 1
+            step = self._pages[at].read(start - starts[at], stop - starts[at])
+            if isinstance(step, Fetch):
+                return chain(step, self._finish_flat)
+            return self._finish_flat(step)
+        steps: list[Any] = []
+        for column in self._columns:
+            if column is None:
+                steps.append(None)
+                continue
+            at = bisect_right(column.starts, start) - 1
+            base = column.starts[at]
+            steps.append(column.pages[at].read(start - base, stop - base))
+        return join(steps, partial(self._finish, stop - start))
+
+    def _finish_flat(self, leaf: Leaf) -> pa.Array:
+        return unshred_flat(self._node, leaf, self._where)
+
+    def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
+        return unshred(self._node, leaves, rows, self._where)
+
+    # ------------------------------------------------------------------ positions
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+        if len(self._cuts) == 2:  # noqa: PLR2004  # one segment: the usual case
+            return self._take_segment(rows, 0) if len(rows) else pa.nulls(0, self.field.type)
+        if len(rows) <= 1:
+            if len(rows) == 0:
+                return pa.nulls(0, self.field.type)
+            return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
+        segments = np.searchsorted(self.cuts(), rows, side="right") - 1
+        first = int(segments[0])
+        if (segments == first).all():
+            return self._take_segment(rows, first)
+        order = np.argsort(segments, kind="stable")
+        sorted_segments = segments[order]
+        bounds = np.flatnonzero(np.diff(sorted_segments)) + 1
+        pieces = np.split(rows[order], bounds)
+        numbers = sorted_segments[np.concatenate(([0], bounds))].tolist()
+        steps = [self._take_segment(*pair) for pair in zip(pieces, numbers, strict=True)]
+        in_order = bool((order[1:] > order[:-1]).all())
+        return join(steps, partial(_restore, None if in_order else order))
+
+    def _take_segment(self, rows: NDArray[np.int64], segment: int) -> Fetch[pa.Array] | pa.Array:
+        begin = self._cuts[segment]
+        if self._flat:
+            # The segments of a flat field are its pages.
+            step = self._pages[segment].take(rows - begin if begin else rows)
+            if isinstance(step, Fetch):
+                return chain(step, self._finish_flat)
+            return self._finish_flat(step)
+        steps: list[Any] = []
+        for column in self._columns:
+            if column is None:
+                steps.append(None)
+                continue
+            at = bisect_right(column.starts, begin) - 1
+            steps.append(column.pages[at].take(rows - column.starts[at]))
+        return join(steps, partial(self._finish, len(rows)))
+
+
+def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> pa.Array:
+    whole = pa.concat_arrays(pieces)
+    if order is None:
+        return whole
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return whole.take(pa.array(back))
+
+
+class FileColumns:
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ("_reader", "columns", "num_rows", "schema")
+
+    def __init__(
+        self, columns: Sequence[FieldColumns], rows: int, schema: pa.Schema, reader: RangeReader
+    ) -> None:
+        self.columns = columns
+        self.num_rows = rows
+        self.schema = schema
+        self._reader = reader
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which a page of any of the fields begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        if not parts:
+            return np.unique(np.array([0, self.num_rows], np.int64))
+        return np.unique(np.concatenate(parts))
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per field."""
+        return drive(self._reader, self.plan_read(start, stop))
+
+    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return drive(self._reader, self.plan_take(rows))
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        return join([column.plan_read(start, stop) for column in self.columns], _same)
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+        return join([column.plan_take(rows) for column in self.columns], _same)
+
+
+def _same(arrays: list[pa.Array]) -> list[pa.Array]:
+    return arrays
+
+

@@ -1,0 +1,110 @@
+"""Which physical columns a field owns, depth first, from format 2.1 on.
+
+Only leaves own columns: structs and lists live in the levels of the leaves below them. A
+leaf is a primitive, a string or binary, a fixed-size list of a primitive, or a struct
+without fields.
+
+Specification: "Columns" in ``docs/format/schema.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.fields import Field
+
+__all__ = ["Kind", "Node", "column_tree", "number_columns"]
+
+Kind = Literal["leaf", "struct", "list", "map", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One field with the shape that matters for reading and writing it.
+
+    ``layers`` are the list flags of the path from here to the row, inner-most first;
+    ``wide`` tells of the same path, outer-most first, which lists have 64-bit offsets;
+    ``column`` is the physical column of a leaf, None when the file does not have it.
+    """
+
+    kind: Kind
+    name: str
+    type: pa.DataType
+    nullable: bool
+    field: Field
+    children: tuple[Node, ...]
+    layers: tuple[bool, ...]
+    wide: tuple[bool, ...]
+    column: int | None
+
+    def leaves(self) -> Iterator[Node]:
+        """Leaves below this node (or itself), depth first."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+
+def number_columns(fields: Sequence[Field]) -> dict[int, int]:
+    """Column index by field id when a file numbers the leaves of its own schema."""
+    leaves = (leaf for field in fields for leaf in field.leaf_columns())
+    return {leaf.id: column for column, leaf in enumerate(leaves)}
+
+
+def column_tree(field: Field, column_of: Mapping[int, int]) -> Node:
+    """The node of a top-level field.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A field below has a shape that this reader does not know.
+    """
+    return _node(field, column_of, (), ())
+
+
+def _kind(field: Field) -> Kind:
+    logical = field.logical_type
+    if logical == "struct":
+        if field.is_packed:
+            raise UnsupportedFeatureError(
+                f"field {field.name!r} is a packed struct; this version of glaive does not "
+                "read or write packed structs yet"
+            )
+        return "struct" if field.children else "empty"
+    if logical in ("list", "list.struct", "large_list", "large_list.struct"):
+        return "list"
+    if logical == "map":
+        return "map"
+    if field.children:
+        raise UnsupportedFeatureError(
+            f"field {field.name!r} has logical type {logical!r}; this version of glaive does "
+            "not read or write fixed-size lists of structs yet"
+        )
+    return "leaf"
+
+
+def _node(
+    field: Field,
+    column_of: Mapping[int, int],
+    outside: tuple[bool, ...],
+    wide_outside: tuple[bool, ...],
+) -> Node:
+    kind = _kind(field)
+    arrow = field.to_arrow()
+    is_list = kind in ("list", "map")
+    layers = (is_list, *outside)
+    wide = (*wide_outside, field.logical_type.startswith("large_list"))
+    children: tuple[Node, ...] = ()
+    column = None
+    if kind in ("leaf", "empty"):
+        column = column_of.get(field.id)
+        if column is not None and column < 0:
+            column = None
+    else:
+        children = tuple(_node(child, column_of, layers, wide) for child in field.children)
+    return Node(kind, field.name, arrow.type, field.nullable, field, children, layers, wide, column)

@@ -1,0 +1,182 @@
+"""The 2.x container: footer, offset tables, global buffers, column metadata.
+
+Opening takes one request for the tail and, only if the metadata is larger than that, one
+more for the rest of it. Column metadata is parsed per column, when a column is asked for.
+
+Specification: ``docs/format/container.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.footer import FOOTER_SIZE, FileFooter, parse_file_footer
+from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
+from glaive.io.store import RangeReader
+from glaive.types import ByteRange, Where
+
+__all__ = ["TAIL_BYTES", "Container", "parse_page_layout"]
+
+TAIL_BYTES = 64 * 1024
+"""Bytes of the first request; the metadata of a few hundred pages fits."""
+
+_PAGE_LAYOUT = "lance.encodings21.PageLayout"
+_PAIR = 16
+
+
+class Container:
+    """The metadata section of an opened file."""
+
+    __slots__ = ("_base", "_columns", "_start", "_tail", "footer", "path", "reader")
+
+    def __init__(self, reader: RangeReader) -> None:
+        self.reader = reader
+        self.path = reader.path
+        self._tail = reader.tail(TAIL_BYTES)
+        size = reader.size
+        self._start = size - self._tail.size
+        self.footer: FileFooter = parse_file_footer(self._tail, size, self.path)
+        self._base = size - FOOTER_SIZE
+        self._columns: NDArray[np.uint64] | None = None
+
+    # ------------------------------------------------------------------ metadata bytes
+
+    def _bytes(self, offset: int, size: int, what: str) -> pa.Buffer:
+        """Bytes of the metadata section; fetches the rest of it when it is not at hand."""
+        if offset < 0 or size < 0 or offset + size > self._base:
+            raise CorruptFileError(
+                what,
+                expected=f"bytes within 0..{self._base}",
+                found=f"{size} bytes at {offset}",
+                where=self.path,
+            )
+        if offset < self._start:
+            first = min(offset, self._first_metadata_byte())
+            rest = self.reader.read([ByteRange(first, self._start - first)])[0]
+            self._tail = pa.py_buffer(rest.to_pybytes() + self._tail.to_pybytes())
+            self._start = first
+        return self._tail.slice(offset - self._start, size)
+
+    def _first_metadata_byte(self) -> int:
+        """Where the metadata begins: the schema, or else the first column metadata.
+
+        The footer does not tell where the schema is; its offset table does, and that stands
+        right before the footer, so it is at hand.
+        """
+        footer = self.footer
+        first = min(footer.column_meta_start, footer.column_table, footer.global_table)
+        at = footer.global_table - self._start
+        if footer.num_global_buffers and 0 <= at <= self._tail.size - _PAIR:
+            (position,) = struct.unpack_from("<Q", self._tail, at)
+            if position <= first:
+                first = position
+        return first
+
+    # ------------------------------------------------------------------ contents
+
+    def global_buffer(self, index: int) -> pa.Buffer:
+        """Bytes of a global buffer; number 0 holds the schema."""
+        footer = self.footer
+        if not 0 <= index < footer.num_global_buffers:
+            raise CorruptFileError(
+                "global buffer",
+                expected=f"a number below {footer.num_global_buffers}",
+                found=f"{index}",
+                where=self.path,
+            )
+        entry = self._bytes(footer.global_table + _PAIR * index, _PAIR, "global buffer table")
+        position, size = struct.unpack("<QQ", entry)
+        if position >= footer.column_meta_start or position + size > self._base:
+            self._check_within(position, size, f"global buffer {index}")
+        if index == 0:
+            return self._bytes(position, size, "schema")
+        self._check_within(position, size, f"global buffer {index}")
+        return self.reader.read([ByteRange(position, size)])[0]
+
+    def _check_within(self, position: int, size: int, what: str) -> None:
+        if position + size > self._base:
+            raise CorruptFileError(
+                what,
+                expected=f"bytes within 0..{self._base}",
+                found=f"{size} bytes at {position}",
+                where=self.path,
+            )
+
+    def descriptor(self) -> Any:
+        """The file descriptor: schema and number of rows."""
+        message = file_pb2.FileDescriptor()
+        return _parse(message, self.global_buffer(0), "schema", self.path)
+
+    def column(self, index: int) -> Any:
+        """The metadata message of one column."""
+        footer = self.footer
+        if not 0 <= index < footer.num_columns:
+            raise CorruptFileError(
+                "column index",
+                expected=f"a number below {footer.num_columns} (the columns in the file)",
+                found=f"{index}",
+                where=self.path,
+            )
+        if self._columns is None:
+            table = self._bytes(footer.column_table, _PAIR * footer.num_columns, "column table")
+            self._columns = np.frombuffer(table, "<u8").reshape(-1, 2)
+        position, size = self._columns[index].tolist()
+        where = Where(self.path, index)
+        raw = self._bytes(position, size, f"metadata of column {index}")
+        return _parse(file2_pb2.ColumnMetadata(), raw, "column metadata", where)
+
+    def page_layout(self, encoding: Any, where: Where) -> Any:
+        """The layout message of a page (from 2.1 on)."""
+        kind = encoding.WhichOneof("location")
+        if kind != "direct":
+            raise UnsupportedFeatureError(
+                f"page encoding is stored {kind or 'nowhere'} (in {where}); only encodings "
+                "stored in place are known. The file was probably written by a newer Lance."
+            )
+        return parse_page_layout(encoding.direct.encoding, where)
+
+
+@lru_cache(maxsize=1024)
+def _layout(raw: bytes) -> Any:
+    """Parse an Any with a page layout; pages of many files share these bytes."""
+    from google.protobuf.any_pb2 import Any as AnyMessage
+
+    wrapped = AnyMessage.FromString(raw)
+    name = wrapped.type_url.rsplit("/", 1)[-1]
+    if name != _PAGE_LAYOUT:
+        return name
+    return encodings21_pb2.PageLayout.FromString(wrapped.value)
+
+
+def parse_page_layout(raw: bytes, where: Where) -> Any:
+    """Parse the bytes of a page's encoding into its ``PageLayout``."""
+    try:
+        layout = _layout(raw)
+    except DecodeError as error:
+        raise CorruptFileError(
+            "page encoding", expected="a protobuf message", found=str(error), where=where
+        ) from None
+    if isinstance(layout, str):
+        raise UnsupportedFeatureError(
+            f"unknown page encoding {layout!r} (in {where}); this reader knows {_PAGE_LAYOUT}. "
+            "The file was written in a format version that this glaive does not read yet."
+        )
+    return layout
+
+
+def _parse(message: Any, raw: pa.Buffer, what: str, where: object) -> Any:
+    try:
+        message.ParseFromString(memoryview(raw))
+    except DecodeError as error:
+        raise CorruptFileError(
+            what, expected="a protobuf message", found=str(error), where=where
+        ) from None
+    return message

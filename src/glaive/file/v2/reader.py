@@ -1,0 +1,142 @@
+"""Read a 2.x file: schema and columns as they are asked for.
+
+Opening parses the footer. The schema, each column's metadata and each page's layout are
+parsed on first use, so a file with 10,000 columns of which two are read costs two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.encodings.protocol import PageBytes, PageReader
+from glaive.encodings.registry import open_page
+from glaive.errors import CorruptFileError
+from glaive.file.profile import FormatProfile
+from glaive.file.v2.bound import Column, FieldColumns, FileColumns
+from glaive.file.v2.columns import Node, column_tree, number_columns
+from glaive.file.v2.container import Container
+from glaive.file.versions import profile_of_footer
+from glaive.format.fields import Field, LanceSchema
+from glaive.io.store import RangeReader
+from glaive.types import ByteRange, FormatVersion, Where
+
+__all__ = ["FileV2"]
+
+
+class FileV2:
+    """An opened data file of version 2.1 or newer (a ``FileReader``)."""
+
+    def __init__(self, reader: RangeReader) -> None:
+        self.reader = reader
+        self.path = reader.path
+        self.container = Container(reader)
+        footer = self.container.footer
+        self.profile: FormatProfile = profile_of_footer(footer.major, footer.minor, self.path)
+        self.version: FormatVersion = self.profile.version
+        self.num_columns = self.container.footer.num_columns
+        self._columns: dict[int, Column] = {}
+        self._descriptor: Any = None
+        self._schema: LanceSchema | None = None
+        self._lock = Lock()
+
+    @property
+    def _description(self) -> Any:
+        if self._descriptor is None:
+            self._descriptor = self.container.descriptor()
+        return self._descriptor
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return int(self._description.length)
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The schema stored in the file."""
+        if self._schema is None:
+            wire = self._description.schema
+            self._schema = LanceSchema.from_wire(
+                wire.fields, dict(wire.metadata), where=self.path
+            )
+        return self._schema
+
+    def bind(
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int] | None = None,
+        rows: int | None = None,
+    ) -> FileColumns:
+        """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`.
+
+        ``rows`` spares reading the schema when the caller knows the number of rows.
+        """
+        if column_of is None:
+            column_of = number_columns(self.schema.fields)
+        count = self.num_rows if rows is None else rows
+        bound = [self._bind(column_tree(field, column_of), count) for field in fields]
+        schema = pa.schema([column.field for column in bound])
+        return FileColumns(bound, count, schema, self.reader)
+
+    def _bind(self, node: Node, rows: int) -> FieldColumns:
+        columns = []
+        for leaf in node.leaves():
+            if leaf.column is None:
+                columns.append(None)
+                continue
+            column = self.column(leaf.column, leaf.name)
+            if column.rows != rows:
+                raise CorruptFileError(
+                    "page rows",
+                    expected=f"{rows} in all (the rows of the file)",
+                    found=f"{column.rows}",
+                    where=column.where,
+                )
+            columns.append(column)
+        return FieldColumns(node, columns, rows, self.reader)
+
+    def column(self, index: int, name: str | None = None) -> Column:
+        """A physical column with its pages, parsed on first use."""
+        with self._lock:
+            found = self._columns.get(index)
+            if found is None:
+                found = self._columns[index] = self._open_column(index, name)
+            return found
+
+    def _open_column(self, index: int, name: str | None) -> Column:
+        message = self.container.column(index)
+        end = self.container.footer.column_meta_start
+        pages = [
+            self._open_page(page, end, Where(self.path, index, name, number))
+            for number, page in enumerate(message.pages)
+        ]
+        return Column(pages, Where(self.path, index, name))
+
+    def _open_page(self, page: Any, end: int, where: Where) -> PageReader:
+        offsets, sizes = list(page.buffer_offsets), list(page.buffer_sizes)
+        if len(offsets) != len(sizes):
+            raise CorruptFileError(
+                "page buffers",
+                expected=f"as many sizes as offsets ({len(offsets)})",
+                found=f"{len(sizes)}",
+                where=where,
+            )
+        ranges = tuple(map(ByteRange, offsets, sizes))
+        for at, (offset, size) in enumerate(ranges):
+            if offset + size > end:
+                raise CorruptFileError(
+                    f"page buffer {at}",
+                    expected=f"bytes within 0..{end}",
+                    found=f"{size} bytes at {offset}",
+                    where=where,
+                )
+        at_hand = self.reader.read(ranges) if self.reader.mapped else None
+        layout = self.container.page_layout(page.encoding, where)
+        return open_page(layout, PageBytes(ranges, at_hand, int(page.length), where))
+
+    def close(self) -> None:
+        """Let go of the file; arrays read from it stay valid."""
+        self.reader.close()

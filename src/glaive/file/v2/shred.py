@@ -1,0 +1,238 @@
+"""Nested Arrow arrays into leaves with levels, and back.
+
+Shredding goes from the row inward and ends with one :class:`Shredded` per leaf. Unshredding
+resolves the layers of each leaf from the inside out, then builds the arrays from the outside
+in; structs and lists above several leaves take their shape from the first one, and the others
+must agree with it.
+
+Specification: "Levels" in ``docs/format/levels.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.build import all_null, list_array, to_array, validity_flags
+from glaive.encodings import levels as lv
+from glaive.encodings.protocol import Layer, Leaf
+from glaive.errors import CorruptFileError
+from glaive.file.v2.columns import Node
+from glaive.kernels.levels import resolve_lists, validity_from_levels
+from glaive.types import Where
+
+__all__ = ["Shredded", "shred", "unshred", "unshred_flat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shredded:
+    """One leaf of a shredded array: its visible values and their levels."""
+
+    node: Node
+    values: pa.Array
+    levels: lv.Levels
+    rows: int
+
+
+def shred(node: Node, array: pa.Array) -> list[Shredded]:
+    """Cut one top-level array into its leaves, depth first."""
+    found: list[Shredded] = []
+    _shred(node, array, lv.start(len(array)), found, len(array))
+    return found
+
+
+def _shred(
+    node: Node, array: pa.Array, entries: lv.Entries, found: list[Shredded], rows: int
+) -> None:
+    if node.kind in ("leaf", "empty"):
+        valid = validity_flags(array) if node.kind == "leaf" else None
+        if node.kind == "empty" or pa.types.is_null(array.type):
+            valid = np.zeros(len(array), np.bool_)
+        done = lv.add_items(entries, valid)
+        found.append(Shredded(node, array, lv.to_levels(done), rows))
+        return
+    if node.kind == "struct":
+        inside = lv.add_items(entries, validity_flags(array))
+        for at, child in enumerate(node.children):
+            _shred(child, array.field(at), inside, found, rows)
+        return
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    lengths = np.diff(offsets)
+    items = _items(array).slice(offsets[0], offsets[-1] - offsets[0])
+    inside, keep = lv.add_lists(entries, lengths, validity_flags(array))
+    if keep is not None:
+        items = items.filter(pa.array(np.repeat(keep, lengths)))
+    _shred(node.children[0], items, inside, found, rows)
+
+
+def _items(array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.MapArray):
+        entries = array.type
+        return pa.StructArray.from_arrays(
+            [array.keys, array.items], fields=[entries.key_field, entries.item_field]
+        )
+    return array.values
+
+
+@dataclass(slots=True)
+class _Resolved:
+    """One resolved layer: validity, and offsets for a list."""
+
+    slots: int
+    validity: pa.Buffer | None
+    null_count: int
+    offsets: pa.Buffer | None
+
+
+def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
+    """Build the array of a top-level leaf without lists or structs above it."""
+    if leaf.rep is not None or len(leaf.layers) != 1 or leaf.layers[0].is_list:
+        raise _layers_mismatch(node, leaf, where)
+    if node.kind == "empty":
+        return pa.StructArray.from_buffers(node.type, leaf.rows, [None], 0)
+    if leaf.values is None:
+        return all_null(node.type, leaf.rows)
+    validity, nulls = leaf.validity, leaf.null_count
+    if leaf.definition is not None:
+        validity, nulls, _ = validity_from_levels(leaf.definition, slot_max=1, null_level=1)
+    if leaf.values.count != leaf.rows:
+        raise _count_mismatch(leaf.rows, leaf.values.count, where)
+    return to_array(leaf.values, node.type, validity, nulls, where)
+
+
+def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
+    """Build the array of a top-level field from its leaves, depth first.
+
+    A leaf that is None (the file does not have the column) reads as null.
+    """
+    pairs = list(zip(node.leaves(), leaves, strict=True))
+    if all(leaf is None for _, leaf in pairs):
+        return all_null(node.type, rows)
+    resolved = [None if leaf is None else _resolve(n, leaf, where) for n, leaf in pairs]
+    array = _build(node, resolved, 0, where)
+    if len(array) != rows:
+        raise _count_mismatch(rows, len(array), where)
+    return array
+
+
+def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Resolved]]:
+    """Resolve all layers of a leaf; the list is outer-most first."""
+    layers = leaf.layers
+    if tuple(layer.is_list for layer in layers) != node.layers:
+        raise _layers_mismatch(node, leaf, where)
+    plan = lv.level_plan(layers)
+    spent = np.cumsum([0, *(layer.def_levels for layer in layers)]).tolist()
+    lists = [at for at, layer in enumerate(layers) if layer.is_list]
+    rep, definition = leaf.rep, leaf.definition
+    if lists and rep is None:
+        raise CorruptFileError(
+            "repetition levels",
+            expected="levels, since there are lists",
+            found="none",
+            where=where,
+        )
+    entries = leaf.entries
+    done: list[_Resolved] = []
+    for at, layer in enumerate(layers):
+        beyond = [k for k in lists if k > at]
+        slot_max = spent[beyond[0]] if beyond else spent[-1]
+        null_level = plan[at][0]
+        if not layer.is_list:
+            if definition is None:
+                validity, nulls = (leaf.validity, leaf.null_count) if at == 0 else (None, 0)
+                done.append(_Resolved(entries, validity, nulls, None))
+            else:
+                validity, nulls, slots = validity_from_levels(
+                    definition, slot_max=slot_max, null_level=null_level or 0xFFFF
+                )
+                done.append(_Resolved(slots, validity, nulls, None))
+            continue
+        if rep is None:
+            raise _layers_mismatch(node, leaf, where)
+        kind = _list_type(node, len(layers) - 1 - at)
+        found = resolve_lists(
+            rep,
+            definition,
+            visible_max=spent[at],
+            resolved_max=spent[at + 1],
+            slot_max=slot_max,
+            null_level=null_level,
+            offset_bits=kind,
+            outer=bool(beyond) or at + 1 < len(layers),
+        )
+        done.append(_Resolved(found.slots, found.validity, found.null_count, found.offsets))
+        rep, definition = found.rep, found.definition
+        if rep is not None:
+            entries = len(rep)
+    count = done[0].slots
+    if node.kind == "empty":
+        values = pa.StructArray.from_buffers(node.type, count, [None], 0)
+    elif leaf.values is None:
+        values = all_null(node.type, count)
+    else:
+        if leaf.values.count != count:
+            raise _count_mismatch(count, leaf.values.count, where)
+        values = to_array(leaf.values, node.type, done[0].validity, done[0].null_count, where)
+    return values, done[::-1]
+
+
+def _list_type(node: Node, depth: int) -> int:
+    """Offset bits of the list at ``depth`` layers from the outside."""
+    return 64 if node.wide[depth] else 32
+
+
+def _build(
+    node: Node,
+    resolved: list[tuple[pa.Array, list[_Resolved]] | None],
+    depth: int,
+    where: Where,
+) -> pa.Array:
+    if not node.children:
+        leaf = resolved[0]
+        if leaf is None:
+            raise CorruptFileError(
+                "column", expected="a leaf", found="none", where=where
+            )
+        return leaf[0]
+    layer = next(leaf[1][depth] for leaf in resolved if leaf is not None)
+    if node.kind in ("list", "map"):
+        items = _build(node.children[0], resolved, depth + 1, where)
+        if layer.offsets is None:
+            raise CorruptFileError("list", expected="offsets", found="none", where=where)
+        return list_array(
+            node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items
+        )
+    children, first = [], 0
+    for child in node.children:
+        own = sum(1 for _ in child.leaves())
+        below = resolved[first : first + own]
+        first += own
+        if all(leaf is None for leaf in below):
+            array = all_null(child.type, layer.slots)
+        else:
+            array = _build(child, below, depth + 1, where)
+        if len(array) != layer.slots:
+            raise _count_mismatch(layer.slots, len(array), where)
+        children.append(array)
+    return pa.Array.from_buffers(
+        node.type, layer.slots, [layer.validity], layer.null_count, children=children
+    )
+
+
+def _layers_mismatch(node: Node, leaf: Leaf, where: Where) -> CorruptFileError:
+    shape = ["list" if flag else "item" for flag in node.layers]
+    return CorruptFileError(
+        "page layers",
+        expected=", ".join(shape) + " (inner-most first)",
+        found=", ".join(Layer(layer).name.lower() for layer in leaf.layers) or "none",
+        where=where,
+    )
+
+
+def _count_mismatch(expected: int, found: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "page values", expected=f"{expected} values", found=f"{found}", where=where
+    )

@@ -1,0 +1,24 @@
+"""Format 2.2: format 2.1 and what it additionally permits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from glaive.file.v2.v2_1 import V2_1
+from glaive.types import FormatVersion
+
+__all__ = ["V2_2"]
+
+V2_2 = replace(
+    V2_1,
+    version=FormatVersion(2, 2),
+    footer=(2, 2),
+    on_disk=((2, 2),),
+    large_chunks=True,
+    scalar_constants=True,
+    compressed_constant_levels=True,
+    dictionary_bits=frozenset({64, 128}),
+    level_runs=True,
+    dictionary_compression="lz4",
+    types=frozenset({"map"}),
+)

@@ -1,0 +1,260 @@
+"""Write a 2.x file: arrays are queued per field, cut into pages, encoded and appended.
+
+A field's page is written when about 8 MiB of its values are waiting. Pages are encoded on
+all cores (the loops release the interpreter lock) and appended in order. The footer comes
+last; until then nothing is visible.
+
+Specification: ``docs/format/container.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.encodings.choose import PageOptions, encode_page
+from glaive.encodings.protocol import EncodedPage
+from glaive.errors import GlaiveError, SchemaError
+from glaive.file.profile import FormatProfile
+from glaive.file.types import check_types
+from glaive.file.v2.columns import Node, column_tree, number_columns
+from glaive.file.v2.shred import shred
+from glaive.format.fields import LanceSchema
+from glaive.format.footer import FileFooter, build_file_footer
+from glaive.format.pb import file2_pb2, file_pb2
+from glaive.io.pool import ordered_map
+from glaive.io.sink import AlignedSink
+from glaive.io.store import ObjectStore
+from glaive.types import ByteRange, FormatVersion
+
+__all__ = ["PAGE_BYTES", "FileV2Writer", "WrittenFileV2"]
+
+PAGE_BYTES = 8 * 1024 * 1024
+"""Arrow bytes per page and leaf column, about."""
+
+_COLUMN_URL = "/lance.encodings.ColumnEncoding"
+_PAGE_URL = "/lance.encodings21.PageLayout"
+_COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFileV2:
+    """A finished file (a ``WrittenFile``)."""
+
+    path: str
+    size: int
+    rows: int
+    version: FormatVersion
+    fields: list[int]
+    column_indices: list[int]
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Arrays of one top-level field that wait for a page."""
+
+    node: Node
+    budget: int
+    arrays: list[pa.Array]
+    waiting: int = 0
+    written: int = 0
+
+    def take(self) -> pa.Array:
+        """Everything that waits, as one array; the queue is empty afterwards."""
+        arrays, self.arrays, self.waiting = self.arrays, [], 0
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+class FileV2Writer:
+    """A file being written (a ``FileWriter``)."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        schema: LanceSchema,
+        profile: FormatProfile,
+        *,
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        check_types(schema, profile)
+        self.path = path
+        self._where = store.full(path)
+        self._schema = schema
+        self._arrow = schema.to_arrow()
+        self._profile = profile
+        self._options = PageOptions(
+            large_chunks=profile.large_chunks,
+            scalar_constants=profile.scalar_constants,
+            compressed_constant_levels=profile.compressed_constant_levels,
+            dictionary_bits=profile.dictionary_bits,
+            level_runs=profile.level_runs,
+            dictionary_compression=profile.dictionary_compression,
+        )
+        column_of = number_columns(schema.fields)
+        self._column_of = column_of
+        self._queues = []
+        for field in schema.fields:
+            node = column_tree(field, column_of)
+            leaves = sum(1 for _ in node.leaves())
+            self._queues.append(_Queue(node, page_bytes * leaves, []))
+        self._columns: list[Any] = [_column_metadata() for _ in column_of]
+        self._rows = 0
+        self._extra: list[bytes] = []
+        self._sink = AlignedSink(store.create(path))
+
+    @property
+    def position(self) -> int:
+        """Bytes written plus bytes waiting in column buffers (estimate)."""
+        return self._sink.position + sum(queue.waiting for queue in self._queues)
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Append rows; the columns must be the schema's, in its order."""
+        if not batch.schema.equals(self._arrow, check_metadata=False):
+            raise SchemaError(
+                f"batch for {self._where}: expected the columns\n{self._arrow}\n"
+                f"found\n{batch.schema}\nCast the batch to the schema first."
+            )
+        for queue, column in zip(self._queues, batch.columns, strict=True):
+            if not queue.node.nullable and column.null_count:
+                raise SchemaError(
+                    f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
+                    f"{column.null_count}. Fill them, or declare the column nullable."
+                )
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            for chunk in chunks:
+                if len(chunk):
+                    queue.arrays.append(chunk)
+                    queue.waiting += max(chunk.nbytes, len(chunk) // 8)
+        self._rows += batch.num_rows
+        self._flush([queue for queue in self._queues if queue.waiting >= queue.budget], last=False)
+
+    def finish(self) -> WrittenFileV2:
+        """Write what waits, the metadata and the footer; the file becomes visible."""
+        self._flush([queue for queue in self._queues if queue.arrays], last=True)
+        size = self._write_footer()
+        return WrittenFileV2(
+            path=self.path,
+            size=size,
+            rows=self._rows,
+            version=self._profile.version,
+            fields=list(self._column_of),
+            column_indices=list(self._column_of.values()),
+        )
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._sink.abort()
+
+    # ------------------------------------------------------------------ pages
+
+    def _flush(self, queues: Sequence[_Queue], *, last: bool) -> None:
+        jobs = (job for queue in queues for job in self._jobs(queue, last=last))
+        for queue, pages in ordered_map(self._encode, jobs):
+            for columns in pages:
+                for column, page in columns:
+                    self._append(column, page, queue.written)
+                queue.written += columns[0][1].rows
+
+    def _jobs(self, queue: _Queue, *, last: bool) -> Iterator[tuple[_Queue, pa.Array]]:
+        """Cut what waits into arrays of about a page; a short rest waits on."""
+        bytes_waiting = queue.waiting
+        array = queue.take()
+        pages = max(1, bytes_waiting // queue.budget)
+        step = -(-len(array) // pages)
+        for first in range(0, len(array), step):
+            piece = array.slice(first, step)
+            if not last and len(piece) < step // 2:
+                queue.arrays, queue.waiting = [piece], piece.nbytes
+                return
+            yield queue, piece
+
+    def _encode(
+        self, job: tuple[_Queue, pa.Array]
+    ) -> tuple[_Queue, list[list[tuple[int, EncodedPage]]]]:
+        queue, array = job
+        return queue, list(self._encode_rows(queue.node, array))
+
+    def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[list[tuple[int, EncodedPage]]]:
+        """Encode an array into one page per leaf, or into several where levels are too many."""
+        pages = []
+        for leaf in shred(node, array):
+            page = encode_page(
+                leaf.values, leaf.levels, leaf.rows, self._options, leaf.node.field.metadata
+            )
+            if page is None:
+                half = len(array) // 2
+                yield from self._encode_rows(node, array.slice(0, half))
+                yield from self._encode_rows(node, array.slice(half))
+                return
+            if leaf.node.column is None:
+                raise GlaiveError(f"leaf {leaf.node.name!r} of {self._where} has no column")
+            pages.append((leaf.node.column, page))
+        yield pages
+
+    def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
+        places = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
+        message = self._columns[column].pages.add()
+        message.buffer_offsets.extend(place.offset for place in places)
+        message.buffer_sizes.extend(place.size for place in places)
+        message.length = page.rows
+        message.priority = first_row
+        message.encoding.direct.encoding = _any(_PAGE_URL, page.layout.SerializeToString())
+
+    # ------------------------------------------------------------------ metadata
+
+    def _write_footer(self) -> int:
+        descriptor = file_pb2.FileDescriptor(length=self._rows)
+        descriptor.schema.fields.extend(self._schema.to_wire())
+        for key, value in self._schema.metadata.items():
+            descriptor.schema.metadata[key] = value
+        places: list[ByteRange] = self._sink.write_aligned([descriptor.SerializeToString()])
+        columns = [column.SerializeToString() for column in self._columns]
+        start = self._sink.position
+        column_table, at = bytearray(), start
+        for raw in columns:
+            column_table += _pair(at, len(raw))
+            at += len(raw)
+        global_at = at + len(column_table)
+        global_table = b"".join(_pair(*place) for place in places)
+        footer = build_file_footer(
+            FileFooter(
+                column_meta_start=start,
+                column_table=at,
+                global_table=global_at,
+                num_global_buffers=len(places),
+                num_columns=len(columns),
+                major=self._profile.footer[0],
+                minor=self._profile.footer[1],
+            )
+        )
+        self._sink.write([*columns, bytes(column_table), global_table, footer])
+        return self._sink.finish()
+
+
+def _pair(offset: int, size: int) -> bytes:
+    return offset.to_bytes(8, "little") + size.to_bytes(8, "little")
+
+
+def _plain(buffer: Any) -> Any:
+    return buffer if isinstance(buffer, (bytes, pa.Buffer)) else memoryview(buffer)
+
+
+def _column_metadata() -> Any:
+    message = file2_pb2.ColumnMetadata()
+    message.encoding.direct.encoding = _any(_COLUMN_URL, _COLUMN_VALUES)
+    return message
+
+
+def _any(url: str, value: bytes) -> bytes:
+    from google.protobuf.any_pb2 import Any as AnyMessage
+
+    return AnyMessage(type_url=url, value=value).SerializeToString()

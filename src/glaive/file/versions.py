@@ -1,0 +1,66 @@
+"""The format versions there are, by name and by footer.
+
+``PROFILES`` holds one value per version that glaive reads and writes; the modules
+``glaive.file.v2.v2_*`` define them.
+"""
+
+from __future__ import annotations
+
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.file.profile import FormatProfile
+from glaive.file.v2.v2_1 import V2_1
+from glaive.file.v2.v2_2 import V2_2
+
+__all__ = ["DEFAULT", "PROFILES", "profile_of_footer", "resolve_version"]
+
+PROFILES: dict[str, FormatProfile] = {str(p.version): p for p in (V2_1, V2_2)}
+
+DEFAULT = str(V2_2.version)
+"""What new datasets are written in."""
+
+_ALIASES = {"stable": "2.2", "next": "2.3", "legacy": "0.1", "0.3": "2.0"}
+
+_KNOWN_ELSEWHERE = {(0, 0): "0.1", (0, 1): "0.1", (0, 2): "0.1", (0, 3): "2.0", (2, 0): "2.0", (2, 3): "2.3"}
+
+
+def resolve_version(name: str | None) -> str:
+    """Version by name, aliases resolved: ``None``, ``"stable"``, ``"2.1"``, … → ``"2.2"``.
+
+    Raises
+    ------
+    OptionError
+        There is no such version.
+    UnsupportedFeatureError
+        The version exists, but glaive does not write it.
+    """
+    text = DEFAULT if name is None else str(name).strip().lower()
+    version = _ALIASES.get(text, text)
+    if version in PROFILES:
+        return version
+    if version in _KNOWN_ELSEWHERE.values():
+        raise UnsupportedFeatureError(
+            f"data_storage_version {name!r} (format {version}) is not written by this glaive; "
+            f"use one of {', '.join(PROFILES)}"
+        )
+    choices = ", ".join([*PROFILES, *_ALIASES])
+    raise OptionError(f"data_storage_version: expected one of {choices}, found {name!r}")
+
+
+def profile_of_footer(major: int, minor: int, path: str) -> FormatProfile:
+    """The profile of a file by the version in its footer.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The version is not one that this reader knows.
+    """
+    for profile in PROFILES.values():
+        if (major, minor) in profile.on_disk:
+            return profile
+    known = ", ".join(PROFILES)
+    name = _KNOWN_ELSEWHERE.get((major, minor))
+    said = f"format {name}" if name else f"unknown format {major}.{minor}"
+    raise UnsupportedFeatureError(
+        f"{path} is a Lance file of {said} (footer {major}.{minor}); this reader knows {known}. "
+        + ("Rewrite it with a newer format version." if name else "Upgrade glaive to read it.")
+    )
