@@ -6,13 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+
 from glaive.errors import OptionError, StoreError
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
 
 
-def test_paths_and_file_uris_are_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path: Path)
+def test_paths_and_file_uris_are_the_same_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     expected = LocalStore(tmp_path / "a b")
     assert open_store(tmp_path / "a b") == expected
     assert open_store(str(tmp_path / "a b")) == expected
@@ -22,12 +25,14 @@ def test_paths_and_file_uris_are_the_same_place(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path: Path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert open_store("~/t") == LocalStore(f"{tmp_path}/t")
 
 
-def test_a_store_remembers_an_absolute_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path: Path)
+def test_a_store_remembers_an_absolute_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     store = open_store("t")
     os.chdir("/")
     assert store.uri == str(tmp_path / "t")
