@@ -1,0 +1,89 @@
+"""``python -m benchmarks``: run the workloads and print one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.data import Data
+from benchmarks.engines import engines
+from benchmarks.workloads import Bench, Row, Workload, workloads
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bench"
+
+HEADER = (
+    f"{'workload':24} {'':2} {'pylance':>9} {'glaive':>9} {'parquet':>9}"
+    f"  {'ratio CPU':>9} {'ratio wall':>10} {'goal':>6}"
+)
+
+
+def _line(row: Row) -> str:
+    def shown(value: float) -> str:
+        return f"{value:9.3f}" if value < 10 else f"{value:9.1f}"
+
+    cells = [
+        shown(row.values[name][0]) if name in row.values else f"{'-':>9}"
+        for name in ("pylance", "glaive", "parquet")
+    ]
+    ratios, verdict = f"{'-':>9} {'-':>10}", ""
+    if "glaive" in row.values:
+        # The clock of a process ticks in steps; a value may be zero.
+        cpu, wall = (
+            theirs / max(ours, 1e-6)
+            for theirs, ours in zip(row.values["pylance"], row.values["glaive"], strict=True)
+        )
+        ratios = f"{cpu:8.2f}x {wall:9.2f}x"
+        if row.goal is not None and cpu < row.goal:
+            verdict = "  missed"
+    goal = "" if row.goal is None else f"{row.goal:5g}x"
+    wrong = f"  WRONG: {row.wrong}" if row.wrong else ""
+    return f"{row.name:24} {row.unit:2} {' '.join(cells)}  {ratios} {goal:>6}{verdict}{wrong}"
+
+
+def _chosen(only: str | None) -> list[Workload]:
+    found = [one for one in workloads() if only is None or only.lower() in one.name.lower()]
+    if not found:
+        names = "\n  ".join(one.name for one in workloads())
+        sys.exit(f"no workload has {only!r} in its name; there are\n  {names}")
+    return found
+
+
+def main() -> int:
+    """Parse the options, run, print; returns 1 when an answer was wrong."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", help="run the workloads with this text in their name")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the table")
+    parser.add_argument("--quick", action="store_true", help="500,000 rows")
+    parser.add_argument("--repeats", type=int, default=9, help="most repeats per workload")
+    parser.add_argument("--seconds", type=float, default=4, help="per workload and engine")
+    parser.add_argument("--format", default="2.2", help="data storage version")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where the files are kept")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    options = parser.parse_args()
+
+    chosen = _chosen(options.only)
+    data = Data(options.cache, 500_000 if options.quick else options.rows, options.format)
+    bench = Bench(data, engines(), options.repeats, options.seconds)
+    print(
+        f"{data.rows:,} rows, format {data.version}, Python {platform.python_version()}, "
+        f"pylance {version('pylance')}, pyarrow {version('pyarrow')}\n"
+        "ms: CPU time of all threads, median. Ratios: how many times less glaive needs than "
+        f"pylance.\n\n{HEADER}\n{'-' * len(HEADER)}"
+    )
+    rows = []
+    for workload in chosen:
+        for row in workload.run(bench, workload.name, workload.goal):
+            print(_line(row), flush=True)
+            rows.append(row)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
