@@ -1,0 +1,240 @@
+"""Buffers compressed one by one with zstd or lz4, in the framings of the format.
+
+====== ==========================================================================
+scheme framing
+====== ==========================================================================
+zstd   ``u64`` uncompressed size, zstd frame; or a zstd frame alone (read only)
+lz4    ``u32`` uncompressed size, lz4 block without a frame
+====== ==========================================================================
+
+Sizes from disk decide what is allocated, so they are checked first against what the scheme
+can reach at best: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd. A
+zstd frame that says its own size must agree with the one in front of it.
+
+Specification: "General compression" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import allocate, as_array
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import Where
+
+__all__ = ["Scheme", "compress", "decompress"]
+
+Scheme = Literal["zstd", "lz4"]
+Sizes = NDArray[np.int64]
+
+_PREFIX = {"zstd": 8, "lz4": 4}
+_CODEC: dict[Scheme, Literal["zstd", "lz4_raw"]] = {"zstd": "zstd", "lz4": "lz4_raw"}
+_BEST = {"zstd": (32_768, 131_072), "lz4": (255, 64)}
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_HEADER = 18  # bytes of the longest frame header
+_LONG_FRAME = 16_384  # uncompressed bytes from which one call per frame beats one stream
+
+
+def decompress(
+    scheme: Scheme, data: pa.Buffer, starts: Sizes, sizes: Sizes, where: Where
+) -> tuple[pa.Buffer, Sizes]:
+    """Decompress ``data[starts[i] : starts[i] + sizes[i]]`` for every i.
+
+    Buffers of 0 bytes stay empty (nulls of a full-zip page have no bytes). The caller has
+    checked that the ranges lie within ``data``.
+
+    Returns
+    -------
+    tuple
+        All results behind each other, and the size in bytes of each.
+
+    Raises
+    ------
+    CorruptFileError
+        A buffer does not decompress to exactly the size it claims, or claims more than its
+        scheme can reach.
+    """
+    filled = sizes > 0
+    if not filled.all():
+        out_sizes = np.zeros(len(sizes), np.int64)
+        out, out_sizes[filled] = decompress(scheme, data, starts[filled], sizes[filled], where)
+        return out, out_sizes
+    if scheme == "lz4":
+        claimed, starts, sizes = _lz4_sizes(data, starts, sizes, where)
+    else:
+        claimed, starts, sizes = _zstd_sizes(data, starts, sizes, where)
+    factor, more = _BEST[scheme]
+    absurd = (claimed < 0) | (claimed > factor * sizes + more)
+    if absurd.any():
+        at = int(np.argmax(absurd))
+        raise CorruptFileError(
+            "uncompressed size",
+            expected=f"at most {factor * int(sizes[at]) + more} bytes",
+            found=f"{int(claimed[at])} bytes out of {int(sizes[at])}",
+            where=where,
+        )
+    try:
+        if scheme == "zstd" and len(starts) > 1 and claimed.mean() < _LONG_FRAME:
+            return _stream(data, starts, sizes, int(claimed.sum()), where), claimed
+        return _one_by_one(scheme, data, starts, sizes, claimed), claimed
+    except OSError as error:
+        raise CorruptFileError(
+            f"{scheme} data", expected="what decompresses", found=str(error), where=where
+        ) from error
+
+
+def _lz4_sizes(
+    data: pa.Buffer, starts: Sizes, sizes: Sizes, where: Where
+) -> tuple[Sizes, Sizes, Sizes]:
+    _check_prefix(sizes, 4, where)
+    return _words(data, starts, "<u4"), starts + 4, sizes - 4
+
+
+def _zstd_sizes(
+    data: pa.Buffer, starts: Sizes, sizes: Sizes, where: Where
+) -> tuple[Sizes, Sizes, Sizes]:
+    """Claimed size, start and size of every frame."""
+    _check_prefix(sizes, 8, where)
+    framed = _words(data, starts, "<u4") != _ZSTD_MAGIC
+    prefix = np.where(framed, 8, 0)
+    starts, sizes = starts + prefix, sizes - prefix
+    _check_prefix(sizes, 8, where)
+    if (_words(data, starts, "<u4") != _ZSTD_MAGIC).any():
+        raise CorruptFileError(
+            "zstd data", expected="a zstd frame", found="other bytes", where=where
+        )
+    own = _content_sizes(data, starts)
+    claimed = np.where(framed, _words(data, starts - prefix, "<i8"), own)
+    if (claimed[~framed] < 0).any():
+        for at in np.flatnonzero(~framed & (claimed < 0)).tolist():
+            claimed[at] = _measure(data, int(starts[at]), int(sizes[at]), where)
+    differs = (own >= 0) & (own != claimed)
+    if differs.any():
+        at = int(np.argmax(differs))
+        raise CorruptFileError(
+            "uncompressed size",
+            expected=f"{int(own[at])} bytes as in the zstd frame",
+            found=f"{int(claimed[at])} bytes",
+            where=where,
+        )
+    return claimed, starts, sizes
+
+
+def _content_sizes(data: pa.Buffer, starts: Sizes) -> Sizes:
+    """The uncompressed size that each zstd frame states, -1 where it states none."""
+    raw = as_array(data)
+    at = np.minimum(starts[:, None] + np.arange(_ZSTD_HEADER), len(raw) - 1)
+    head = raw[at].astype(np.int64)
+    descriptor = head[:, 4]
+    single = (descriptor >> 5) & 1
+    kind = descriptor >> 6
+    first = 6 - single + np.array([0, 1, 2, 4])[descriptor & 3]
+    width = np.where(kind == 0, single, np.left_shift(1, kind))
+    size = np.zeros(len(starts), np.int64)
+    lines = np.arange(len(starts))
+    for byte in range(8):
+        size |= np.where(byte < width, head[lines, first + byte] << (8 * byte), 0)
+    size[kind == 1] += 256
+    return np.where(width == 0, -1, size)
+
+
+def _measure(data: pa.Buffer, start: int, size: int, where: Where) -> int:
+    """Count what a frame without a stated size decompresses to, 1 MiB at a time."""
+    factor, more = _BEST["zstd"]
+    total = 0
+    try:
+        stream = pa.CompressedInputStream(pa.BufferReader(data.slice(start, size)), "zstd")
+        while total <= factor * size + more and (part := len(stream.read(1 << 20))):
+            total += part
+    except OSError as error:
+        raise CorruptFileError(
+            "zstd data", expected="what decompresses", found=str(error), where=where
+        ) from error
+    return total
+
+
+def _check_prefix(sizes: Sizes, least: int, where: Where) -> None:
+    if len(sizes) and int(sizes.min()) < least:
+        raise CorruptFileError(
+            "compressed data",
+            expected=f"at least {least} bytes",
+            found=f"{int(sizes.min())} bytes",
+            where=where,
+        )
+
+
+def _words(data: pa.Buffer, starts: Sizes, kind: str) -> Sizes:
+    at = starts[:, None] + np.arange(np.dtype(kind).itemsize)
+    words: Sizes = as_array(data)[at].view(kind).reshape(-1).astype(np.int64)
+    return words
+
+
+def _stream(data: pa.Buffer, starts: Sizes, sizes: Sizes, total: int, where: Where) -> pa.Buffer:
+    """Decompress all frames as one stream: a tenth of the cost of a call per short frame."""
+    frames = gather_pieces(data, starts, sizes, where)
+    stream = pa.CompressedInputStream(pa.BufferReader(frames), "zstd")
+    out = stream.read_buffer(total)
+    if out.size != total or stream.read(1):
+        raise CorruptFileError(
+            "zstd data",
+            expected=f"{total} bytes",
+            found="more" if out.size == total else f"{out.size} bytes",
+            where=where,
+        )
+    return out
+
+
+def _one_by_one(
+    scheme: Scheme, data: pa.Buffer, starts: Sizes, sizes: Sizes, claimed: Sizes
+) -> pa.Buffer:
+    """Decompress with a call per buffer: there is no other way into Arrow's lz4 blocks."""
+    codec = pa.Codec(_CODEC[scheme])
+    if len(starts) == 1:
+        return _exactly(codec, data.slice(int(starts[0]), int(sizes[0])), int(claimed[0]))
+    out = allocate(int(claimed.sum()))
+    target, at = as_array(out), 0
+    for start, size, length in zip(starts.tolist(), sizes.tolist(), claimed.tolist(), strict=True):
+        # Copied at once, while it is in the processor's cache, so that its memory is reused.
+        part = _exactly(codec, data.slice(start, size), length)
+        target[at : at + length] = as_array(part)
+        at += length
+    return out
+
+
+def _exactly(codec: pa.Codec, part: pa.Buffer, size: int) -> pa.Buffer:
+    out = codec.decompress(part, size)
+    if codec.name == "lz4_raw" and size:
+        # An lz4 block does not know its size, and Arrow does not tell how much it wrote.
+        try:
+            codec.decompress(part, size - 1)
+        except OSError:
+            return out
+        raise OSError(f"lz4 block of less than the {size} bytes it claims")
+    return out
+
+
+def compress(
+    scheme: Scheme, level: int | None, data: pa.Buffer, starts: Sizes, sizes: Sizes
+) -> tuple[pa.Buffer, Sizes]:
+    """Compress ``data[starts[i] : starts[i] + sizes[i]]`` for every i, the size in front.
+
+    Returns
+    -------
+    tuple
+        All results behind each other, and the size in bytes of each. Costs a call per
+        buffer.
+    """
+    codec = pa.Codec(_CODEC[scheme], compression_level=level if scheme == "zstd" else None)
+    width = _PREFIX[scheme]
+    parts: list[bytes] = []
+    out_sizes = np.empty(len(sizes), np.int64)
+    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        packed = codec.compress(data.slice(start, size), asbytes=True)
+        parts += (size.to_bytes(width, "little"), packed)
+        out_sizes[i] = width + len(packed)
+    return pa.py_buffer(b"".join(parts)), out_sizes

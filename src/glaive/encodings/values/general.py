@@ -1,0 +1,192 @@
+"""General compression: zstd or lz4 around another encoding.
+
+Where it applies depends on the context:
+
+======= =======================================================================
+context compressed
+======= =======================================================================
+mini    value buffer 0 of each chunk; the others stay as they are
+block   the whole buffer
+values  each value on its own; the inner encoding must be of variable width
+======= =======================================================================
+
+Specification: "General compression" in ``docs/format/encodings.md``; message ``General``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Variable
+from glaive.encodings.compression import Scheme, compress, decompress
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import allocate, as_array
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["General"]
+
+_SCHEMES: dict[int, Scheme] = {1: "lz4", 2: "zstd"}
+_INT32_MAX = 2**31 - 1
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class General(ValueEncoding):
+    """``values``, compressed with ``scheme``; ``level`` matters to the writer only."""
+
+    wire_name: ClassVar[str] = "general"
+
+    scheme: Scheme
+    values: ValueEncoding
+    level: int | None = None
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``General``; refuses schemes other than lz4 and zstd."""
+        scheme = _SCHEMES.get(message.compression.scheme)
+        if scheme is None:
+            raise CorruptFileError(
+                "compression scheme",
+                expected="1 (lz4) or 2 (zstd)",
+                found=str(message.compression.scheme),
+                where=where,
+            )
+        level = message.compression.level if message.compression.HasField("level") else None
+        return cls(scheme, read_encoding(message.values, where), level)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``General`` around the inner encoding."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        number = pb.COMPRESSION_ALGORITHM_LZ4
+        if self.scheme == "zstd":
+            number = pb.COMPRESSION_ALGORITHM_ZSTD
+        how = pb.BufferCompression(scheme=number, level=self.level)
+        general = pb.General(compression=how, values=self.values.to_wire())
+        return pb.CompressiveEncoding(general=general)
+
+    @property
+    def num_buffers(self) -> int:
+        """Buffers per chunk: those of the inner encoding."""
+        return self.values.num_buffers
+
+    def decode_mini(self, chunks: MiniChunks) -> Block:
+        """Decompress buffer 0 of every chunk, then decode all chunks."""
+        return self.values.decode_mini(self._decompressed(chunks))
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> Block:
+        """Decompress the chunks given, then let the inner encoding pick."""
+        return self.values.take_mini(self._decompressed(chunks), chunk, index)
+
+    def _decompressed(self, chunks: MiniChunks) -> MiniChunks:
+        """Return the same chunks with buffer 0 decompressed, all in one new buffer."""
+        where = chunks.where
+        first, sizes = decompress(
+            self.scheme, chunks.data, chunks.starts[0], chunks.sizes[0], where
+        )
+        parts, all_sizes = [first], (sizes, *chunks.sizes[1:])
+        for starts, others in zip(chunks.starts[1:], chunks.sizes[1:], strict=True):
+            parts.append(gather_pieces(chunks.data, starts, others, where))
+        all_starts, at = [], 0
+        for part, each in zip(parts, all_sizes, strict=True):
+            all_starts.append(at + np.cumsum(each) - each)
+            at += part.size
+        data = parts[0] if len(parts) == 1 else _joined(parts)
+        return MiniChunks(data, tuple(all_starts), all_sizes, chunks.counts, where)
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Encode, then compress buffer 0 of every chunk."""
+        inner = self.values.encode_mini(block)
+        sizes = inner.sizes[0]
+        data, packed = compress(
+            self.scheme,
+            self.level,
+            pa.py_buffer(memoryview(inner.buffers[0])),
+            np.cumsum(sizes) - sizes,
+            sizes,
+        )
+        return EncodedChunks(
+            (as_array(data), *inner.buffers[1:]), (packed, *inner.sizes[1:]), inner.counts
+        )
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> Block:
+        """Decompress every buffer, then decode them together."""
+        inner, inner_sizes = decompress(self.scheme, data, starts, sizes, where)
+        inner_starts = np.cumsum(inner_sizes) - inner_sizes
+        return self.values.decode_blocks(inner, inner_starts, inner_sizes, counts, where)
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Encode, then compress every buffer."""
+        inner = self.values.encode_blocks(block, counts)
+        starts = np.cumsum(inner.sizes) - inner.sizes
+        data, sizes = compress(
+            self.scheme, self.level, pa.py_buffer(memoryview(inner.data)), starts, inner.sizes
+        )
+        return EncodedBlocks(as_array(data), sizes)
+
+    def decode_values(self, block: Block, where: Where) -> Block:
+        """Decompress every value; values of 0 bytes (nulls) stay empty."""
+        if not isinstance(block, Variable):
+            raise CorruptFileError(
+                "compressed values",
+                expected="values with a length each",
+                found="values of fixed width",
+                where=where,
+            )
+        starts, sizes = _pieces(block)
+        data, sizes = decompress(self.scheme, block.data, starts, sizes, where)
+        return self.values.decode_values(_variable(data, sizes, block.offset_bits), where)
+
+    def encode_values(self, block: Block) -> Block:
+        """Encode, then compress every value."""
+        inner = self.values.encode_values(block)
+        if not isinstance(inner, Variable):
+            raise SchemaError(
+                f"{self.scheme} on each value takes values of variable width, "
+                f"found {type(inner).__name__}; store fixed widths without it"
+            )
+        starts, sizes = _pieces(inner)
+        data, sizes = compress(self.scheme, self.level, inner.data, starts, sizes)
+        return _variable(data, sizes, inner.offset_bits)
+
+
+def _pieces(block: Variable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    kind = f"<i{block.offset_bits // 8}"
+    offsets = as_array(block.offsets, kind)[: block.count + 1].astype(np.int64)
+    return offsets[:-1], np.diff(offsets)
+
+
+def _variable(data: pa.Buffer, sizes: NDArray[np.int64], offset_bits: int) -> Variable:
+    bits = 64 if offset_bits == 64 or data.size > _INT32_MAX else 32
+    offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
+    np.cumsum(sizes, out=offsets[1:])
+    return Variable(pa.py_buffer(memoryview(offsets)), bits, data, len(sizes))
+
+
+def _joined(parts: list[pa.Buffer]) -> pa.Buffer:
+    out = allocate(sum(part.size for part in parts))
+    target, at = as_array(out), 0
+    for part in parts:
+        target[at : at + part.size] = as_array(part)
+        at += part.size
+    return out
