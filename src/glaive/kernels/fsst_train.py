@@ -1,0 +1,165 @@
+"""Find the symbols that make a text small under FSST.
+
+Training starts from no symbols. Each round encodes a sample with the symbols so far, counts
+the steps taken and the pairs of neighbouring steps, and keeps those steps and joined pairs
+that cover most bytes. A few rounds suffice.
+
+The idea: Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.kernels._tier import address, use_loops
+from glaive.kernels.fsst import MAX_SYMBOL_BYTES, MAX_SYMBOLS, SymbolTable, slot_of, split_value
+from glaive.kernels.strings import Strings, as_offsets
+
+__all__ = ["exercise", "sample_strings", "train_symbols"]
+
+SAMPLE_BYTES: Final = 16_384
+"""Text a table is trained on."""
+
+WINDOW: Final = 512
+"""Bytes taken from one value at most."""
+
+ROUND_SHARES: Final = (0.06, 0.3, 0.5, 0.75, 1.0)
+"""Share of the sample used in each round: early rounds only find short symbols."""
+
+MIN_COUNT: Final = 5
+"""Occurrences in the whole sample below which a symbol does not pay."""
+
+BYTE_BOOST: Final = 8
+"""Weight of one-byte symbols: without one, the byte costs an escape."""
+
+
+def sample_strings(strings: Strings, count: int, budget: int = SAMPLE_BYTES) -> Strings:
+    """Return evenly spaced values, or windows of long ones, of about ``budget`` bytes."""
+    ends = as_offsets(strings.offsets, strings.offset_bits)
+    total = int(ends[count]) - int(ends[0])
+    memory = memoryview(strings.data)
+    mean = min(max(1, total // max(count, 1)), WINDOW)
+    wanted = (
+        np.arange(min(count, -(-budget // mean))) * count // max(1, min(count, -(-budget // mean)))
+    )
+    starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
+    room = np.maximum(stops - starts - WINDOW, 0)
+    # Windows start at varied places, the same in every run.
+    starts += np.where(room > 0, np.arange(len(room)) * 7919 % np.maximum(room, 1), 0)
+    stops = np.minimum(stops, starts + WINDOW)
+    pieces = [memory[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    at = np.concatenate(([0], np.cumsum(stops - starts)))
+    return Strings(pa.py_buffer(at), 64, pa.py_buffer(b"".join(pieces)))
+
+
+def train_symbols(sample: Strings) -> SymbolTable:
+    """Return a table for text like ``sample`` (64-bit offsets from 0)."""
+    ends = as_offsets(sample.offsets, 64)
+    table = SymbolTable(())
+    for share in ROUND_SHARES:
+        steps, firsts = _split(table, sample, max(1, round((len(ends) - 1) * share)))
+        if len(steps) == 0:
+            break
+        table = _choose(table, steps, firsts, share)
+    return table
+
+
+def _split(
+    table: SymbolTable, sample: Strings, count: int
+) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """Encode the first ``count`` values into steps, with the first step of each value."""
+    ends = as_offsets(sample.offsets, 64)
+    count = min(count, len(ends) - 1)
+    size = int(ends[count]) if count else 0
+    firsts = np.empty(count, np.int64)
+    if not use_loops(size // 8):
+        memory = memoryview(sample.data)
+        bounds = ends[: count + 1].tolist()
+        found: list[int] = []
+        for i in range(count):
+            firsts[i] = len(found)
+            found += split_value(table, bytes(memory[bounds[i] : bounds[i + 1]]))
+        return np.array(found, np.uint16), firsts
+    from glaive.kernels.loops import fsst as loops
+
+    steps = np.empty(size, np.uint16)
+    made = loops.split(
+        address(sample.offsets),
+        8,
+        address(sample.data),
+        count,
+        *(address(part) for part in table.encoder),
+        address(steps),
+        address(firsts),
+    )
+    return steps[:made], firsts
+
+
+def _choose(
+    table: SymbolTable, steps: NDArray[np.uint16], firsts: NDArray[np.int64], share: float
+) -> SymbolTable:
+    """Keep what covers most: the steps themselves, and from them joined pairs."""
+    words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
+    words[:256] = np.arange(256)
+    words[256:] = table.words[0]
+    sizes[256:] = table.words[1]
+    head = (words & np.uint64(0xFF)).astype(np.int64)
+    walked = steps.astype(np.int64)
+    # A symbol's first byte counts too: it might be better to stop there.
+    times = np.bincount(walked, minlength=512)
+    times += np.bincount(head[walked[sizes[walked] > 1]], minlength=512)
+    least = max(1, round(MIN_COUNT * share))
+    kept = np.flatnonzero(times >= least)
+    found_words, found_sizes = [words[kept]], [sizes[kept]]
+    gains = [times[kept] * sizes[kept] * np.where(sizes[kept] == 1, BYTE_BOOST, 1)]
+    if share < 1.0:
+        left, right = walked[:-1], walked[1:]
+        follows = np.ones(len(walked), np.bool_)
+        follows[firsts[firsts < len(walked)]] = False
+        follows = follows[1:] & (sizes[left] < MAX_SYMBOL_BYTES)
+        left, right = left[follows], right[follows]
+        wide = sizes[right] > 1
+        keys = np.concatenate((left << 9 | right, left[wide] << 9 | head[right[wide]]))
+        pairs, occurs = np.unique(keys, return_counts=True)
+        pairs, occurs = pairs[occurs >= least], occurs[occurs >= least]
+        left, right = pairs >> 9, pairs & 511
+        found_words.append(words[left] | words[right] << (8 * sizes[left]).astype(np.uint64))
+        found_sizes.append(np.minimum(sizes[left] + sizes[right], MAX_SYMBOL_BYTES))
+        gains.append(occurs * found_sizes[1])
+    return _best(np.concatenate(found_words), np.concatenate(found_sizes), np.concatenate(gains))
+
+
+def _best(
+    words: NDArray[np.uint64], sizes: NDArray[np.int64], gains: NDArray[np.int64]
+) -> SymbolTable:
+    """Make a table of the symbols with most gain; one for each slot of the encoder."""
+    order = np.lexsort((sizes, words))
+    words, sizes, gains = words[order], sizes[order], gains[order]
+    new = np.ones(len(words), np.bool_)
+    new[1:] = (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1])
+    starts = np.flatnonzero(new)
+    gains = np.add.reduceat(gains, starts)
+    words, sizes = words[starts], sizes[starts]
+    best = np.argsort(-gains, kind="stable")
+    symbols: list[bytes] = []
+    taken: set[int] = set()
+    for word, size in zip(words[best].tolist(), sizes[best].tolist(), strict=True):
+        if size > 2:
+            slot = slot_of(word)
+            if slot in taken:
+                continue
+            taken.add(slot)
+        symbols.append(word.to_bytes(8, "little")[:size])
+        if len(symbols) == MAX_SYMBOLS:
+            break
+    return SymbolTable(tuple(symbols))
+
+
+def exercise() -> None:
+    """Call every door once with a tiny input."""
+    offsets = pa.py_buffer(np.array([0, 6], np.int64))
+    train_symbols(Strings(offsets, 64, pa.py_buffer(b"ababab")))

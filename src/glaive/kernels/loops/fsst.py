@@ -1,0 +1,216 @@
+"""Loops of the FSST text code. Doors: ``glaive.kernels.fsst``.
+
+A symbol table is passed as 256 symbols of 8 bytes and 256 length bytes; an encoder table as
+1024 slots of 24 bytes (symbol, mask, length << 8 | code), 65536 16-bit entries by the next
+two bytes and 256 by the next byte (length << 8 | code).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u64,
+    loop,
+    store_u8,
+    store_u16,
+    store_u64,
+)
+from glaive.kernels.loops.offsets import load_offset, store_offset
+
+__all__ = ["decode", "encode", "split"]
+
+ESCAPE = 255
+
+
+@loop
+def decode(
+    offsets: int,
+    data: int,
+    offset_starts: int,
+    bases: int,
+    floors: int,
+    limits: int,
+    counts: int,
+    chunks: int,
+    width: int,
+    symbols: int,
+    sizes: int,
+    known: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+    state: int,
+) -> int:
+    """Decode chunk after chunk from where ``state`` stands.
+
+    ``state`` is (chunk, values, bytes) done. Returns -1 when all is done, -2 when the next
+    chunk might not fit in ``room`` bytes, else the number of the damaged chunk.
+    """
+    chunk = load_i64(state)
+    done = load_i64(state + 8)
+    at = out + load_i64(state + 16)
+    end_of_room = out + room
+    while chunk < chunks:
+        n = load_i64(counts + 8 * chunk)
+        source = offsets + load_i64(offset_starts + 8 * chunk)
+        base = data + load_i64(bases + 8 * chunk)
+        first = load_offset(source, width)
+        last = load_offset(source + n * width, width)
+        if (
+            first < load_i64(floors + 8 * chunk)
+            or last < first
+            or last > load_i64(limits + 8 * chunk)
+        ):
+            return chunk
+        if 8 * (last - first) + 8 > end_of_room - at:
+            store_u64(state, chunk)
+            store_u64(state + 8, done)
+            store_u64(state + 16, at - out)
+            return -2
+        target = out_offsets + done * out_width
+        p = base + first
+        stop = base + last
+        for j in range(n):
+            end = base + load_offset(source + (j + 1) * width, width)
+            if end < p or end > stop:
+                return chunk
+            while p < end:
+                code = np.int64(load_u8(p))
+                p += 1
+                if code < known:
+                    store_u64(at, load_u64(symbols + 8 * code))
+                    at += np.int64(load_u8(sizes + code))
+                elif code == ESCAPE and p < end:
+                    store_u8(at, load_u8(p))
+                    p += 1
+                    at += 1
+                else:
+                    return chunk
+            target += out_width
+            store_offset(target, out_width, at - out)
+        done += n
+        chunk += 1
+    store_u64(state, chunk)
+    store_u64(state + 8, done)
+    store_u64(state + 16, at - out)
+    return -1
+
+
+@loop
+def _slot(word: int) -> int:
+    """Number of the slot for symbols that begin with the three low bytes of ``word``."""
+    return np.int64(((word & np.uint64(0xFFFFFF)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(54))
+
+
+@loop
+def _next(address: int, end: int) -> int:
+    """Load up to 8 bytes; zeros stand in for what lies behind ``end``."""
+    if address + 8 <= end:
+        return load_u64(address)
+    word = np.uint64(0)
+    shift = np.uint64(0)
+    while address < end:
+        word |= np.uint64(load_u8(address)) << shift
+        shift += np.uint64(8)
+        address += 1
+    return word
+
+
+@loop
+def encode(
+    offsets: int,
+    width: int,
+    data: int,
+    data_end: int,
+    first: int,
+    count: int,
+    slots: int,
+    pairs: int,
+    singles: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+    state: int,
+) -> int:
+    """Encode values ``first`` on; the number of values done when ``room`` may not suffice.
+
+    ``state`` holds the bytes written. ``out_offsets`` are as wide as ``offsets``.
+    """
+    at = out + load_i64(state)
+    end_of_room = out + room
+    p = data + load_offset(offsets + width * first, width)
+    for i in range(first, count):
+        end = data + load_offset(offsets + width * (i + 1), width)
+        if 2 * (end - p) + 8 > end_of_room - at:
+            store_u64(state, at - out)
+            return i
+        while p + 1 < end:
+            word = _next(p, data_end)
+            slot = slots + 24 * _slot(word)
+            meta = np.int64(load_u64(slot + 16))
+            size = meta >> 8
+            if (word & load_u64(slot + 8)) == load_u64(slot) and p + size <= end:
+                store_u8(at, meta)
+                at += 1
+                p += size
+            else:
+                entry = np.int64(load_u16(pairs + 2 * np.int64(word & np.uint64(0xFFFF))))
+                store_u16(at, (entry & 255) | (np.int64(word & np.uint64(255)) << 8))
+                at += 1 + ((entry & 255) == ESCAPE)
+                p += entry >> 8
+        if p < end:
+            byte = np.int64(load_u8(p))
+            entry = np.int64(load_u16(singles + 2 * byte))
+            store_u16(at, (entry & 255) | (byte << 8))
+            at += 1 + ((entry & 255) == ESCAPE)
+            p += 1
+        store_offset(out_offsets + width * (i + 1), width, at - out)
+    store_u64(state, at - out)
+    return count
+
+
+@loop
+def split(
+    offsets: int,
+    width: int,
+    data: int,
+    count: int,
+    slots: int,
+    pairs: int,
+    singles: int,
+    tokens: int,
+    firsts: int,
+) -> int:
+    """Write what each value is encoded as, 16 bits a step: 256 + code, or a literal byte.
+
+    ``firsts`` receives the number of the first step of each value. Returns the steps.
+    """
+    steps = np.int64(0)
+    for i in range(count):
+        store_u64(firsts + 8 * i, steps)
+        p = data + load_offset(offsets + width * i, width)
+        end = data + load_offset(offsets + width * (i + 1), width)
+        while p < end:
+            word = _next(p, end)
+            slot = slots + 24 * _slot(word)
+            meta = np.int64(load_u64(slot + 16))
+            size = meta >> 8
+            if (word & load_u64(slot + 8)) != load_u64(slot) or p + size > end:
+                if p + 1 < end:
+                    meta = np.int64(load_u16(pairs + 2 * np.int64(word & np.uint64(0xFFFF))))
+                else:
+                    meta = np.int64(load_u16(singles + 2 * np.int64(word & np.uint64(0xFF))))
+            token = np.int64(meta & 255)
+            if token == ESCAPE:
+                token = np.int64(word & np.uint64(0xFF))
+            else:
+                token += 256
+            store_u16(tokens + 2 * steps, token)
+            steps += 1
+            p += meta >> 8
+    return steps

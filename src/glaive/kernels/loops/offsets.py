@@ -1,0 +1,297 @@
+"""Loops over byte strings: unpack, take, pack, expand. Doors: ``glaive.kernels.offsets``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    copy,
+    copy16,
+    load_i64,
+    load_u32,
+    loop,
+    store_u8,
+    store_u32,
+    store_u64,
+)
+
+__all__ = ["expand", "expand_slots", "gather", "lengths", "locate", "measure", "pack", "unpack"]
+
+
+@loop
+def load_offset(address: int, width: int) -> int:
+    """Read one offset of 4 (unsigned) or 8 (signed) bytes."""
+    if width == 4:
+        return np.int64(load_u32(address))
+    return np.int64(load_i64(address))
+
+
+@loop
+def store_offset(address: int, width: int, value: int) -> None:
+    """Write one offset of 4 or 8 bytes."""
+    if width == 4:
+        store_u32(address, value)
+    else:
+        store_u64(address, value)
+
+
+@loop
+def _rebase32(source: int, n: int, shift: int, target: int) -> int:
+    """Write ``n`` ends of 32 bits moved by ``shift``; whether the source ascends."""
+    wrong = 0
+    for j in range(n):
+        low = np.int64(load_u32(source + 4 * j))
+        high = np.int64(load_u32(source + 4 * j + 4))
+        wrong |= high < low
+        store_u32(target + 4 * j, high + shift)
+    return wrong
+
+
+@loop
+def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width: int) -> int:
+    wrong = 0
+    low = load_offset(source, width)
+    for j in range(n):
+        high = load_offset(source + width * (j + 1), width)
+        wrong |= high < low
+        store_offset(target + out_width * j, out_width, high + shift)
+        low = high
+    return wrong
+
+
+@loop
+def unpack(
+    data: int,
+    offset_starts: int,
+    bases: int,
+    floors: int,
+    limits: int,
+    counts: int,
+    chunks: int,
+    width: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+) -> int:
+    """Join the values of all chunks; the first chunk whose offsets are wrong, or -1."""
+    at = np.int64(0)
+    store_offset(out_offsets, out_width, 0)
+    target = out_offsets + out_width
+    for i in range(chunks):
+        n = load_i64(counts + 8 * i)
+        source = data + load_i64(offset_starts + 8 * i)
+        base = load_i64(bases + 8 * i)
+        first = load_offset(source, width)
+        last = load_offset(source + n * width, width)
+        if (
+            first < load_i64(floors + 8 * i)
+            or last < first
+            or last > load_i64(limits + 8 * i)
+            or last - first > room - at
+        ):
+            return i
+        if width == 4 and out_width == 4:
+            wrong = _rebase32(source, n, at - first, target)
+        else:
+            wrong = _rebase(source, width, n, at - first, target, out_width)
+        if wrong:
+            return i
+        copy(out + at, data + base + first, last - first)
+        at += last - first
+        target += n * out_width
+    return -1
+
+
+@loop
+def locate(
+    data: int,
+    starts: int,
+    sizes: int,
+    counts: int,
+    chunk: int,
+    index: int,
+    n: int,
+    width: int,
+    sources: int,
+    ends: int,
+) -> int:
+    """Find the bytes of wanted values: start in ``data`` and running end; bad item or -1."""
+    total = np.int64(0)
+    for i in range(n):
+        c = load_i64(chunk + 8 * i)
+        k = load_i64(index + 8 * i)
+        start = load_i64(starts + 8 * c)
+        a = load_offset(data + start + k * width, width)
+        b = load_offset(data + start + k * width + width, width)
+        floor = (load_i64(counts + 8 * c) + 1) * width
+        if a < floor or b < a or b > load_i64(sizes + 8 * c):
+            return i
+        total += b - a
+        store_u64(sources + 8 * i, start + a)
+        store_u64(ends + 8 * i, total)
+    return -1
+
+
+@loop
+def gather(
+    data: int,
+    size: int,
+    sources: int,
+    ends: int,
+    n: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+) -> None:
+    """Copy located values behind each other; ``out`` has 32 bytes of slack."""
+    at = np.int64(0)
+    store_offset(out_offsets, out_width, 0)
+    for i in range(n):
+        source = load_i64(sources + 8 * i)
+        end = load_i64(ends + 8 * i)
+        store_offset(out_offsets + out_width * (i + 1), out_width, end)
+        if end - at <= 32 and source + 32 <= size:
+            copy16(out + at, data + source)
+            copy16(out + at + 16, data + source + 16)
+        else:
+            copy(out + at, data + source, end - at)
+        at = end
+
+
+@loop
+def lengths(offsets: int, width: int, n: int, out: int) -> int:
+    """Write shortest and longest value to ``out``; 1 when the offsets do not ascend."""
+    low = np.int64(1) << np.int64(62)
+    high = np.int64(0)
+    wrong = 0
+    if width == 4:
+        for i in range(n):
+            size = np.int64(load_u32(offsets + 4 * i + 4)) - np.int64(load_u32(offsets + 4 * i))
+            low = min(low, size)
+            high = max(high, size)
+    else:
+        for i in range(n):
+            size = np.int64(load_i64(offsets + 8 * i + 8)) - np.int64(load_i64(offsets + 8 * i))
+            low = min(low, size)
+            high = max(high, size)
+    if low < 0:
+        wrong = 1
+    store_u64(out, low)
+    store_u64(out + 8, high)
+    return wrong
+
+
+@loop
+def pack(
+    offsets: int,
+    width: int,
+    data: int,
+    count: int,
+    out_width: int,
+    target: int,
+    most: int,
+    out: int,
+    sizes: int,
+    counts: int,
+) -> int:
+    """Cut values into chunks and write them; the number of chunks."""
+    at = out
+    chunks = np.int64(0)
+    done = np.int64(0)
+    while done < count:
+        first = load_offset(offsets + done * width, width)
+        left = count - done
+        n = min(left, np.int64(2))
+        while n < left and n < most:
+            more = min(2 * n, left)
+            end = load_offset(offsets + (done + more) * width, width)
+            if more > most or end - first + (more + 1) * out_width > target:
+                break
+            n = more
+        source = offsets + done * width
+        header = (n + 1) * out_width
+        shift = header - first
+        for j in range(n + 1):
+            store_offset(
+                at + out_width * j, out_width, load_offset(source + width * j, width) + shift
+            )
+        size = load_offset(source + width * n, width) - first
+        copy(at + header, data + first, size)
+        end = header + size
+        while end % out_width:
+            store_u8(at + end, 0x48)
+            end += 1
+        store_u64(sizes + 8 * chunks, end)
+        store_u64(counts + 8 * chunks, n)
+        at += end
+        chunks += 1
+        done += n
+    return chunks
+
+
+@loop
+def expand_slots(
+    indices: int,
+    n: int,
+    slots: int,
+    lengths_: int,
+    items: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+) -> int:
+    """Copy items of at most 16 bytes by index; the first index beyond the items, or -1."""
+    at = np.int64(0)
+    store_offset(out_offsets, out_width, 0)
+    for i in range(n):
+        k = np.int64(load_u32(indices + 4 * i))
+        if k >= items:
+            return i
+        copy16(out + at, slots + 16 * k)
+        at += np.int64(load_u32(lengths_ + 4 * k))
+        store_offset(out_offsets + out_width * (i + 1), out_width, at)
+    return -1
+
+
+@loop
+def measure(indices: int, n: int, offsets: int, width: int, items: int, out: int) -> int:
+    """Write the total size of all items by index to ``out``; the first bad index, or -1."""
+    total = np.int64(0)
+    for i in range(n):
+        k = np.int64(load_u32(indices + 4 * i))
+        if k >= items:
+            return i
+        total += load_offset(offsets + width * (k + 1), width) - load_offset(
+            offsets + width * k, width
+        )
+    store_u64(out, total)
+    return -1
+
+
+@loop
+def expand(
+    indices: int,
+    n: int,
+    offsets: int,
+    width: int,
+    data: int,
+    size: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+) -> None:
+    """Copy items of any length by checked index; ``out`` has 32 bytes of slack."""
+    at = np.int64(0)
+    store_offset(out_offsets, out_width, 0)
+    for i in range(n):
+        k = np.int64(load_u32(indices + 4 * i))
+        first = load_offset(offsets + width * k, width)
+        length = load_offset(offsets + width * (k + 1), width) - first
+        if length <= 32 and first + 32 <= size:
+            copy16(out + at, data + first)
+            copy16(out + at + 16, data + first + 16)
+        else:
+            copy(out + at, data + first, length)
+        at += length
+        store_offset(out_offsets + out_width * (i + 1), out_width, at)

@@ -1,0 +1,333 @@
+"""Byte strings behind offsets: join chunks and blocks, take single values.
+
+Strings are passed as Arrow keeps them: ``n + 1`` ascending offsets of 32 or 64 bits and the
+bytes they point into. On disk the offsets of a chunk count from the start of the chunk and
+come before its bytes; those of a block count from the start of the bytes.
+
+Doors trust nothing: offsets that descend or leave their chunk end in ``CorruptFileError``.
+Results have 64-bit offsets when the input had, or when they are too large for 32.
+
+Specification: "Variable" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
+from glaive.types import Where
+
+__all__ = [
+    "exercise",
+    "take_variable",
+    "unpack_blocks",
+    "unpack_variable",
+]
+
+_TINY: Final = 8
+
+Ints = NDArray[np.int64]
+
+
+def unpack_variable(
+    data: pa.Buffer, starts: Ints, sizes: Ints, counts: Ints, offset_bits: int, where: Where
+) -> Strings:
+    """Join the values of all chunks.
+
+    Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``: ``counts[i] + 1`` offsets from
+    the start of the chunk, then bytes. One chunk is returned without a copy.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk leaves ``data``, is shorter than its offsets, or they descend or leave it.
+    """
+    width = offset_bits // 8
+    heads = (counts + 1) * width
+    _check_ranges(data, starts, sizes, heads, where)
+    if len(starts) == 1:
+        start, size, count = int(starts[0]), int(sizes[0]), int(counts[0])
+        chunk = data.slice(start, size)
+        offsets = data.slice(start, (count + 1) * width)
+        if offsets.address % width == 0 and size <= MAX_32:
+            _check_plain(offsets, offset_bits, (count + 1) * width, size, where)
+            return Strings(offsets, offset_bits, chunk)
+    room = int((sizes - heads).sum())
+    return _unpack(data, starts, starts, heads, sizes, counts, offset_bits, room, where)
+
+
+def unpack_blocks(
+    data: pa.Buffer, starts: Ints, sizes: Ints, counts: Ints, offset_bits: int, where: Where
+) -> Strings:
+    """Join the values of blocks: offset width in bits, position of the bytes, offsets, bytes.
+
+    One block is returned without a copy.
+
+    Raises
+    ------
+    CorruptFileError
+        A block leaves ``data``, contradicts ``offset_bits``, or its offsets descend or leave it.
+    """
+    width = offset_bits // 8
+    heads = (counts + 3) * width
+    _check_ranges(data, starts, sizes, heads, where)
+    positions = np.empty(len(starts), np.int64)
+    for i, (start, head) in enumerate(zip(starts.tolist(), heads.tolist(), strict=True)):
+        bits, position = struct.unpack_from("<II" if width == 4 else "<QQ", data, start)
+        if bits != offset_bits:
+            raise _corrupt(i, "offset width", f"{offset_bits} bits", f"{bits} bits", where)
+        if not head <= position <= sizes[i]:
+            rule = f"between {head} and {sizes[i]} bytes"
+            raise _corrupt(i, "position of the bytes", rule, str(position), where)
+        positions[i] = position
+    limits = sizes - positions
+    if len(starts) == 1:
+        start, count = int(starts[0]), int(counts[0])
+        offsets = data.slice(start + 2 * width, (count + 1) * width)
+        if offsets.address % width == 0 and int(limits[0]) <= MAX_32:
+            _check_plain(offsets, offset_bits, 0, int(limits[0]), where)
+            values = data.slice(start + int(positions[0]), int(limits[0]))
+            return Strings(offsets, offset_bits, values)
+    return _unpack(
+        data,
+        starts + 2 * width,
+        starts + positions,
+        np.zeros_like(starts),
+        limits,
+        counts,
+        offset_bits,
+        int(limits.sum()),
+        where,
+    )
+
+
+def _unpack(
+    data: pa.Buffer,
+    offset_starts: Ints,
+    bases: Ints,
+    floors: Ints,
+    limits: Ints,
+    counts: Ints,
+    offset_bits: int,
+    room: int,
+    where: Where,
+) -> Strings:
+    total = int(counts.sum())
+    out_bits = 64 if room > MAX_32 else offset_bits
+    offsets = allocate((total + 1) * (out_bits // 8))
+    out = allocate(room + SLACK)
+    arrays = [np.ascontiguousarray(a, np.int64) for a in (offset_starts, bases, floors, limits)]
+    counts = np.ascontiguousarray(counts, np.int64)
+    if use_loops(total):
+        from glaive.kernels.loops import offsets as loops
+
+        bad = loops.unpack(
+            address(data),
+            *(address(a) for a in arrays),
+            address(counts),
+            len(counts),
+            offset_bits // 8,
+            out_bits // 8,
+            address(offsets),
+            address(out),
+            room,
+        )
+    else:
+        bad = _unpack_numpy(data, *arrays, counts, offset_bits, as_offsets(offsets, out_bits), out)
+    if bad >= 0:
+        rule = f"ascending, from {arrays[2][bad]} to at most {arrays[3][bad]}"
+        raise _corrupt(int(bad), "offsets", rule, "others", where)
+    ends = as_offsets(offsets, out_bits)
+    return Strings(offsets, out_bits, out.slice(0, int(ends[-1])))
+
+
+def _unpack_numpy(
+    data: pa.Buffer,
+    offset_starts: Ints,
+    bases: Ints,
+    floors: Ints,
+    limits: Ints,
+    counts: Ints,
+    offset_bits: int,
+    ends: NDArray[Any],
+    out: pa.Buffer,
+) -> int:
+    memory, target = as_array(data), as_array(out)
+    item = np.dtype("<u4" if offset_bits == 32 else "<i8")
+    at = done = 0
+    ends[0] = 0
+    columns = (offset_starts, bases, floors, limits, counts)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for i, (start, base, floor, limit, count) in enumerate(rows):
+        found = np.frombuffer(memory, item, count + 1, start)
+        first, last = int(found[0]), int(found[-1])
+        if first < floor or not first <= last <= limit or (found[1:] < found[:-1]).any():
+            return i
+        if last - first > len(target) - at:
+            return i
+        ends[done + 1 : done + 1 + count] = found[1:].astype(np.int64) + (at - first)
+        target[at : at + last - first] = memory[base + first : base + last]
+        at += last - first
+        done += count
+    return -1
+
+
+def take_variable(
+    data: pa.Buffer,
+    starts: Ints,
+    sizes: Ints,
+    counts: Ints,
+    chunk: Ints,
+    index: Ints,
+    offset_bits: int,
+    where: Where,
+) -> Strings:
+    """Read value ``index[i]`` of chunk ``chunk[i]`` for every i, and no other.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk leaves ``data``, or the offsets of a wanted value descend or leave the chunk.
+    IndexError
+        There is no such chunk or value.
+    """
+    width = offset_bits // 8
+    n = len(chunk)
+    if n <= _TINY:
+        return _take_tiny(data, starts, sizes, counts, chunk, index, offset_bits, where)
+    _check_ranges(data, starts, sizes, (counts + 1) * width, where)
+    if chunk.min() < 0 or chunk.max() >= len(counts):
+        raise IndexError(f"chunk outside 0..{len(counts) - 1}")
+    if index.min() < 0 or (index >= counts[chunk]).any():
+        raise IndexError("value beyond the end of its chunk")
+    sources, ends = np.empty(n, np.int64), np.empty(n, np.int64)
+    tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
+    if use_loops(n):
+        from glaive.kernels.loops import offsets as loops
+
+        where_at = (*(address(a) for a in tables), n, width, address(sources), address(ends))
+        bad = loops.locate(address(data), *where_at)
+    else:
+        bad = _locate_numpy(data, *tables, width, sources, ends)
+    if bad >= 0:
+        rule = f"ascending and within {sizes[chunk[bad]]} bytes"
+        raise _corrupt(int(chunk[bad]), f"offsets of value {index[bad]}", rule, "others", where)
+    total = int(ends[-1])
+    out_bits = 64 if total > MAX_32 else offset_bits
+    offsets = allocate((n + 1) * (out_bits // 8))
+    if not use_loops(n):
+        written = as_offsets(offsets, out_bits)
+        written[0], written[1:] = 0, ends
+        memory = memoryview(data)
+        froms = sources.tolist()
+        tos = (sources + np.diff(ends, prepend=0)).tolist()
+        pieces = [memory[a:b] for a, b in zip(froms, tos, strict=True)]
+        return Strings(offsets, out_bits, pa.py_buffer(b"".join(pieces)))
+    out = allocate(total, SLACK)
+    loops.gather(
+        address(data),
+        data.size,
+        address(sources),
+        address(ends),
+        n,
+        out_bits // 8,
+        address(offsets),
+        address(out),
+    )
+    return Strings(offsets, out_bits, out)
+
+
+def _locate_numpy(
+    data: pa.Buffer,
+    starts: Ints,
+    sizes: Ints,
+    counts: Ints,
+    chunk: Ints,
+    index: Ints,
+    width: int,
+    sources: Ints,
+    ends: Ints,
+) -> int:
+    item = np.dtype("<u4" if width == 4 else "<i8")
+    # Every byte position as the start of a number: a view, not a copy.
+    anywhere: NDArray[Any] = np.ndarray((data.size - width + 1,), item, data, strides=(1,))
+    at = starts[chunk] + index * width
+    low, high = anywhere[at].astype(np.int64), anywhere[at + width].astype(np.int64)
+    wrong = (low < (counts[chunk] + 1) * width) | (high < low) | (high > sizes[chunk])
+    if wrong.any():
+        return int(wrong.argmax())
+    np.add(starts[chunk], low, out=sources)
+    np.cumsum(high - low, out=ends)
+    return -1
+
+
+def _take_tiny(
+    data: pa.Buffer,
+    starts: Ints,
+    sizes: Ints,
+    counts: Ints,
+    chunk: Ints,
+    index: Ints,
+    offset_bits: int,
+    where: Where,
+) -> Strings:
+    """Take a few values in plain Python: cheaper than the calls around a kernel."""
+    width = offset_bits // 8
+    form = "<II" if width == 4 else "<qq"
+    memory = memoryview(data)
+    pieces, ends, total = [], [0], 0
+    for c, k in zip(chunk.tolist(), index.tolist(), strict=True):
+        start, size, count = int(starts[c]), int(sizes[c]), int(counts[c])
+        if not 0 <= k < count or c < 0:
+            raise IndexError(f"value {k} of a chunk of {count} values")
+        head = (count + 1) * width
+        if start < 0 or size < head or start + size > data.size:
+            raise _corrupt(c, "chunk", f"{head} bytes or more within the page", f"{size}", where)
+        low, high = struct.unpack_from(form, memory, start + k * width)
+        if not head <= low <= high <= size:
+            rule = f"ascending, from {head} to at most {size}"
+            raise _corrupt(c, f"offsets of value {k}", rule, f"{low} and {high}", where)
+        total += high - low
+        pieces.append(memory[start + low : start + high])
+        ends.append(total)
+    out_bits = 64 if total > MAX_32 else offset_bits
+    offsets = struct.pack(f"<{len(ends)}{'i' if out_bits == 32 else 'q'}", *ends)
+    return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(b"".join(pieces)))
+
+
+def _check_ranges(data: pa.Buffer, starts: Ints, sizes: Ints, heads: Ints, where: Where) -> None:
+    wrong = (starts < 0) | (sizes < heads) | (starts > data.size - sizes)
+    if wrong.any():
+        bad = int(wrong.argmax())
+        rule = f"{heads[bad]} bytes or more within {data.size}"
+        found = f"{sizes[bad]} bytes at {starts[bad]}"
+        raise _corrupt(bad, "variable-width values", rule, found, where)
+
+
+def _check_plain(offsets: pa.Buffer, bits: int, floor: int, limit: int, where: Where) -> None:
+    ends = as_offsets(offsets, bits)
+    if int(ends[0]) < floor or int(ends[-1]) > limit or (ends[1:] < ends[:-1]).any():
+        raise _corrupt(0, "offsets", f"ascending, from {floor} to at most {limit}", "others", where)
+
+
+def _corrupt(chunk: int, what: str, expected: str, found: str, where: Where) -> CorruptFileError:
+    return CorruptFileError(f"{what} of chunk {chunk}", expected=expected, found=found, where=where)
+
+
+def exercise() -> None:
+    """Call every door once with a tiny input."""
+    where = Where("warm-up")
+    chunk = pa.py_buffer(np.array([12, 13, 15], np.uint32).tobytes() + b"abcH")
+    two = pa.py_buffer(chunk.to_pybytes() * 2)
+    starts, sizes = np.array([0, 16], np.int64), np.array([16, 16], np.int64)
+    counts = np.array([2, 2], np.int64)
+    unpack_variable(two, starts, sizes, counts, 32, where)
+    many = np.zeros(_TINY + 1, np.int64)
+    take_variable(two, starts, sizes, counts, many, many, 32, where)

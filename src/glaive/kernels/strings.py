@@ -1,0 +1,231 @@
+"""Byte strings as Arrow keeps them: how long they are, and how chunks and blocks hold them.
+
+Specification: "Variable" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import SchemaError
+from glaive.kernels._tier import address, allocate, as_array, use_loops
+
+__all__ = [
+    "MAX_32",
+    "SLACK",
+    "Packed",
+    "Strings",
+    "as_offsets",
+    "check_offsets",
+    "exercise",
+    "pack_blocks",
+    "pack_variable",
+    "value_lengths",
+]
+
+CHUNK_BYTES: Final = 4096
+"""Offsets and bytes a chunk may have before it stops doubling."""
+
+CHUNK_VALUES: Final = 4096
+"""Values a chunk has at most."""
+
+PADDING: Final = 0x48
+"""Fills a chunk up to a multiple of the offset width; counts in the chunk's size."""
+
+MAX_32: Final = 2**31 - 1
+"""Largest offset of 32 bits: Arrow's are signed."""
+
+SLACK: Final = 32
+"""Bytes behind an output that loops may write to."""
+
+Ints = NDArray[np.int64]
+
+
+class Strings(NamedTuple):
+    """Offsets of ``offset_bits`` bits, and the bytes they point into."""
+
+    offsets: pa.Buffer
+    offset_bits: int
+    data: pa.Buffer
+
+
+class Packed(NamedTuple):
+    """Chunks back to back, with the bytes and the values of each."""
+
+    data: NDArray[np.uint8]
+    sizes: Ints
+    counts: Ints
+
+
+def pack_variable(
+    offsets: pa.Buffer,
+    offset_bits: int,
+    data: pa.Buffer,
+    count: int,
+    out_bits: int,
+    *,
+    target: int = CHUNK_BYTES,
+    most: int = CHUNK_VALUES,
+) -> Packed:
+    """Cut values into chunks: offsets from the start of the chunk, bytes, padding.
+
+    A chunk has 2 values, doubled while offsets and bytes stay within ``target`` bytes and
+    the values within ``most``; the last chunk has whatever remains.
+
+    Raises
+    ------
+    SchemaError
+        Two neighbouring values are too large for offsets of ``out_bits``.
+    """
+    width = out_bits // 8
+    _, longest = value_lengths(offsets, offset_bits, data, count)
+    if out_bits == 32 and 2 * longest + 3 * width + width > MAX_32:
+        raise SchemaError(
+            f"a value of {longest} bytes does not fit a page with 32-bit offsets: "
+            "use large_utf8 or large_binary"
+        )
+    ends = as_offsets(offsets, offset_bits)
+    chunks = (count + 1) // 2
+    room = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
+    out = allocate(room + SLACK)
+    if use_loops(count):
+        from glaive.kernels.loops import offsets as loops
+
+        sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
+        chunks = loops.pack(
+            address(offsets),
+            offset_bits // 8,
+            address(data),
+            count,
+            width,
+            target,
+            most,
+            address(out),
+            address(sizes),
+            address(counts),
+        )
+        sizes, counts = sizes[:chunks].copy(), counts[:chunks].copy()
+    else:
+        sizes, counts = _pack_numpy(ends, as_array(data), count, width, target, most, out)
+    return Packed(as_array(out)[: int(sizes.sum())], sizes, counts)
+
+
+def _pack_numpy(
+    ends: NDArray[Any],
+    data: NDArray[np.uint8],
+    count: int,
+    width: int,
+    target: int,
+    most: int,
+    out: pa.Buffer,
+) -> tuple[Ints, Ints]:
+    memory = as_array(out)
+    item = np.dtype("<u4" if width == 4 else "<i8")
+    sizes, counts = [], []
+    at = done = 0
+    while done < count:
+        left = count - done
+        first = int(ends[done])
+        n = min(left, 2)
+        while n < left:
+            more = min(2 * n, left)
+            if more > most or int(ends[done + more]) - first + (more + 1) * width > target:
+                break
+            n = more
+        head = (n + 1) * width
+        last = int(ends[done + n])
+        size = head + last - first
+        padded = -(-size // width) * width
+        starts = ends[done : done + n + 1].astype(np.int64) + (head - first)
+        memory[at : at + head] = starts.astype(item).view(np.uint8)
+        memory[at + head : at + size] = data[first:last]
+        memory[at + size : at + padded] = PADDING
+        sizes.append(padded)
+        counts.append(n)
+        at += padded
+        done += n
+    return np.array(sizes, np.int64), np.array(counts, np.int64)
+
+
+def pack_blocks(
+    offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, counts: Ints, out_bits: int
+) -> tuple[NDArray[np.uint8], Ints]:
+    """Write blocks of ``counts`` values each; returns the bytes and the size of each block."""
+    width = out_bits // 8
+    check_offsets(offsets, offset_bits, data, int(counts.sum()))
+    ends = as_offsets(offsets, offset_bits)
+    stops = np.cumsum(counts)
+    heads = (counts + 3) * width
+    sizes = heads + ends[stops].astype(np.int64) - ends[stops - counts].astype(np.int64)
+    if out_bits == 32 and len(sizes) and int(sizes.max()) > MAX_32:
+        raise SchemaError(
+            f"a block of {int(sizes.max())} bytes does not fit 32-bit offsets: "
+            "use large_utf8 or large_binary"
+        )
+    out, memory = as_array(allocate(int(sizes.sum()))), as_array(data)
+    item = np.dtype("<u4" if width == 4 else "<u8")
+    at = 0
+    for stop, count, head, size in zip(
+        stops.tolist(), counts.tolist(), heads.tolist(), sizes.tolist(), strict=True
+    ):
+        found = ends[stop - count : stop + 1].astype(np.int64)
+        out[at : at + 2 * width] = np.array([out_bits, head], item).view(np.uint8)
+        out[at + 2 * width : at + head] = (found - found[0]).astype(item).view(np.uint8)
+        out[at + head : at + size] = memory[int(found[0]) : int(found[-1])]
+        at += size
+    return out, sizes
+
+
+def value_lengths(
+    offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: int
+) -> tuple[int, int]:
+    """Return the shortest and the longest value in bytes; (0, 0) when there is none.
+
+    Raises
+    ------
+    SchemaError
+        The offsets descend or leave ``data``: the Arrow array they came from is damaged.
+    """
+    width = offset_bits // 8
+    ends = as_offsets(offsets, offset_bits)
+    if len(ends) <= count:
+        raise SchemaError(f"{count} strings need {count + 1} offsets, found {len(ends)}")
+    if count == 0:
+        return 0, 0
+    if use_loops(count):
+        from glaive.kernels.loops import offsets as loops
+
+        pair = np.empty(2, np.int64)
+        wrong = loops.lengths(address(offsets), width, count, address(pair))
+        shortest, longest = pair.tolist()
+    else:
+        sizes = np.diff(ends[: count + 1].astype(np.int64))
+        shortest, longest = int(sizes.min()), int(sizes.max())
+        wrong = shortest < 0
+    if wrong or int(ends[0]) < 0 or int(ends[count]) > data.size:
+        raise SchemaError(
+            f"offsets of {count} strings must ascend within 0..{data.size} bytes and do not: "
+            "validate the array with array.validate(full=True)"
+        )
+    return shortest, longest
+
+
+def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: int) -> None:
+    """Raise ``SchemaError`` unless ``count + 1`` offsets ascend within ``data``."""
+    value_lengths(offsets, offset_bits, data, count)
+
+
+def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:
+    """View offsets as signed integers."""
+    return as_array(buffer, np.int32 if bits == 32 else np.int64)
+
+
+def exercise() -> None:
+    """Call every door once with a tiny input."""
+    offsets = pa.py_buffer(np.array([0, 1, 3], np.int32))
+    pack_variable(offsets, 32, pa.py_buffer(b"abc"), 2, 32)
+    pack_blocks(offsets, 32, pa.py_buffer(b"abc"), np.array([2], np.int64), 32)
