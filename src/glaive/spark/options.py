@@ -1,0 +1,213 @@
+"""Options of ``format("lance")``: which there are, what they mean, how their text is read.
+
+Spark hands over a flat map of texts with lower-case keys. One view can serve reading and
+writing (``INSERT INTO`` passes the view's options), so either side accepts the other's options
+and takes its own. A name that is neither is refused, for a mistyped option would be silent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import OptionError
+
+__all__ = ["Options", "from_spark", "to_spark"]
+
+SET_BY_SPARK = frozenset(
+    {"checkpointlocation", "location", "owner", "path", "paths", "provider", "serialization.format"}
+)
+"""Keys Spark adds on its own, besides those that start with ``option.`` or ``__``."""
+
+STORAGE = "storage."
+"""Prefix of options meant for the object store: ``storage.aws_region``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """All options of the source; each side looks at its own.
+
+    Parameters
+    ----------
+    uri
+        The dataset: a path or a URI such as ``s3://bucket/flights``.
+    storage
+        Settings of the object store, from options such as ``storage.aws_region``.
+    columns
+        Reading: the columns of the frame, in this order; ``"a,b"``, or a JSON list of names.
+        Spark cannot tell the source which columns a query needs, so name them: all columns
+        are read and shipped otherwise.
+    version
+        Reading: the version of the dataset; the newest when omitted.
+    batch_size
+        Reading: rows in one Arrow batch; chosen by the width of the rows when omitted.
+    split_bytes
+        Reading: about how many bytes one task reads; 128 MiB when omitted, less where that
+        would leave cores without work.
+    parallelism
+        Reading: how many tasks it takes to keep the cluster busy; the cores of the driver's
+        machine when omitted.
+    allow_truncation
+        Both: drop digits below a microsecond instead of refusing such values.
+    vector_columns
+        Writing: array columns to store as fixed-size lists, ``"emb:128:float16,small:8"``.
+    arrow_schema
+        Writing: the exact Arrow schema to store, base64 of its IPC form (see
+        :func:`glaive.spark.write`, which takes a ``pyarrow.Schema``).
+    strict_nullability
+        Writing a new dataset: keep Spark's "not null"; otherwise every column may hold nulls.
+    must_not_exist
+        Writing: fail if there is a dataset already, also if another writer creates it meanwhile.
+    max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
+        Writing: as in :func:`glaive.write_dataset`.
+    """
+
+    uri: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] | None = None
+    version: int | None = None
+    batch_size: int | None = None
+    split_bytes: int | None = None
+    parallelism: int | None = None
+    allow_truncation: bool = False
+    vector_columns: tuple[str, ...] = ()
+    arrow_schema: pa.Schema | None = None
+    strict_nullability: bool = False
+    must_not_exist: bool = False
+    max_rows_per_file: int | None = None
+    max_bytes_per_file: int | None = None
+    data_storage_version: str | None = None
+    enable_stable_row_ids: bool | None = None
+
+
+def from_spark(options: Mapping[str, str]) -> Options:
+    """Read the options Spark hands over.
+
+    Raises
+    ------
+    OptionError
+        No path, an unknown option (names the closest ones) or a value that cannot be.
+    """
+    values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
+    for key, text in options.items():
+        name = key.lower()
+        if name in SET_BY_SPARK or name.startswith(("option.", "__")):
+            continue
+        if name.startswith(STORAGE):
+            values["storage"][name.removeprefix(STORAGE)] = text
+        elif name in READERS:
+            values[name] = READERS[name](name, text)
+        else:
+            close = get_close_matches(name, READERS, n=3)
+            hint = f"did you mean {', '.join(close)}? " if close else ""
+            raise OptionError(
+                f"option {key!r} of the lance source does not exist; {hint}"
+                f"There are: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
+            )
+    return Options(**values)
+
+
+def to_spark(options: Mapping[str, object]) -> dict[str, str]:
+    """Turn Python values (lists, booleans, a schema) into the texts Spark takes; drops None."""
+    texts: dict[str, str] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            texts[name] = str(value).lower()
+        elif isinstance(value, pa.Schema):
+            texts[name] = base64.b64encode(value.serialize()).decode()
+        elif isinstance(value, Mapping):
+            texts |= {f"{STORAGE}{key}": str(part) for key, part in value.items()}
+        elif isinstance(value, list | tuple):
+            texts[name] = json.dumps(list(value))
+        else:
+            texts[name] = str(value)
+    return texts
+
+
+def _uri(options: Mapping[str, str]) -> str:
+    lowered = {key.lower(): value for key, value in options.items()}
+    uri = lowered.get("path")
+    if uri is None and "paths" in lowered:
+        raise OptionError(
+            f"one dataset at a time: found the paths {lowered['paths']}. "
+            "Read each on its own and combine them with union"
+        )
+    if not uri:
+        raise OptionError(
+            "the lance source was given no path. Give one: load(path), save(path) or, in SQL, "
+            "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...'). Spark hands no options of "
+            "tables made with CREATE TABLE to the source; a temporary view serves instead"
+        )
+    # CREATE TABLE and the like turn /p into file:/p, which is no URI other tools know.
+    if uri.startswith("file:/") and not uri.startswith("file://"):
+        return uri.removeprefix("file:")
+    return uri
+
+
+def _count(name: str, text: str) -> int:
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise OptionError(f"option {name}: expected a whole number above 0, found {text!r}")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"option {name}: expected true or false, found {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise OptionError(f"option {name}: not a JSON list ({error}): {text!r}") from error
+        if not all(isinstance(part, str) for part in names):
+            raise OptionError(f"option {name}: expected a list of names, found {text!r}")
+    else:
+        names = [part.strip() for part in text.split(",")]
+    if not names or not all(names):
+        raise OptionError(f"option {name}: expected names as in 'a,b', found {text!r}")
+    return tuple(names)
+
+
+def _schema(name: str, text: str) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (binascii.Error, pa.ArrowInvalid, OSError) as error:
+        raise OptionError(
+            f"option {name}: expected the base64 text of an Arrow IPC schema ({error}). "
+            "glaive.spark.write(df, uri, arrow_schema=...) makes it from a pyarrow.Schema"
+        ) from error
+
+
+def _text(_name: str, text: str) -> str:
+    return text.strip()
+
+
+READERS: dict[str, Callable[[str, str], object]] = {
+    "columns": _names,
+    "version": _count,
+    "batch_size": _count,
+    "split_bytes": _count,
+    "parallelism": _count,
+    "allow_truncation": _flag,
+    "vector_columns": _names,
+    "arrow_schema": _schema,
+    "strict_nullability": _flag,
+    "must_not_exist": _flag,
+    "max_rows_per_file": _count,
+    "max_bytes_per_file": _count,
+    "data_storage_version": _text,
+    "enable_stable_row_ids": _flag,
+}
+"""Every option and how its text is read."""
