@@ -176,6 +176,15 @@ class ValueEncoding(ABC):
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write the configuration, wrapped in ``CompressiveEncoding``."""
 
+    @classmethod
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:  # noqa: ARG003  # default: never
+        """Estimated bytes of a mini-block page of such values, and how to encode them.
+
+        ``stats`` is a ``FixedStats`` or a ``VariableStats``; None when the encoding cannot
+        hold such values or should not be used for them.
+        """
+        return None
+
     @property
     def num_buffers(self) -> int:
         """Buffers per chunk in a mini-block page."""

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.footer import FOOTER_SIZE, FileFooter, parse_file_footer
+from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.io.store import RangeReader
 from glaive.types import ByteRange, Where
@@ -43,8 +43,8 @@ class Container:
         self._tail = reader.tail(TAIL_BYTES)
         size = reader.size
         self._start = size - self._tail.size
-        self.footer: FileFooter = parse_file_footer(self._tail, size, self.path)
-        self._base = size - FOOTER_SIZE
+        self.footer = FileFooter.parse(self._tail, size, where=self.path)
+        self._base = size - FileFooter.SIZE
         self._columns: NDArray[np.uint64] | None = None
 
     # ------------------------------------------------------------------ metadata bytes
@@ -72,9 +72,9 @@ class Container:
         right before the footer, so it is at hand.
         """
         footer = self.footer
-        first = min(footer.column_meta_start, footer.column_table, footer.global_table)
+        first = min(footer.metadata_start, footer.column_table, footer.global_table)
         at = footer.global_table - self._start
-        if footer.num_global_buffers and 0 <= at <= self._tail.size - _PAIR:
+        if footer.global_buffers and 0 <= at <= self._tail.size - _PAIR:
             (position,) = struct.unpack_from("<Q", self._tail, at)
             if position <= first:
                 first = position
@@ -85,16 +85,16 @@ class Container:
     def global_buffer(self, index: int) -> pa.Buffer:
         """Bytes of a global buffer; number 0 holds the schema."""
         footer = self.footer
-        if not 0 <= index < footer.num_global_buffers:
+        if not 0 <= index < footer.global_buffers:
             raise CorruptFileError(
                 "global buffer",
-                expected=f"a number below {footer.num_global_buffers}",
+                expected=f"a number below {footer.global_buffers}",
                 found=f"{index}",
                 where=self.path,
             )
         entry = self._bytes(footer.global_table + _PAIR * index, _PAIR, "global buffer table")
         position, size = struct.unpack("<QQ", entry)
-        if position >= footer.column_meta_start or position + size > self._base:
+        if position >= footer.metadata_start or position + size > self._base:
             self._check_within(position, size, f"global buffer {index}")
         if index == 0:
             return self._bytes(position, size, "schema")
@@ -118,15 +118,15 @@ class Container:
     def column(self, index: int) -> Any:
         """The metadata message of one column."""
         footer = self.footer
-        if not 0 <= index < footer.num_columns:
+        if not 0 <= index < footer.columns:
             raise CorruptFileError(
                 "column index",
-                expected=f"a number below {footer.num_columns} (the columns in the file)",
+                expected=f"a number below {footer.columns} (the columns in the file)",
                 found=f"{index}",
                 where=self.path,
             )
         if self._columns is None:
-            table = self._bytes(footer.column_table, _PAIR * footer.num_columns, "column table")
+            table = self._bytes(footer.column_table, _PAIR * footer.columns, "column table")
             self._columns = np.frombuffer(table, "<u8").reshape(-1, 2)
         position, size = self._columns[index].tolist()
         where = Where(self.path, index)

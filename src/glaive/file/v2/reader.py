@@ -37,7 +37,7 @@ class FileV2:
         footer = self.container.footer
         self.profile: FormatProfile = profile_of_footer(footer.major, footer.minor, self.path)
         self.version: FormatVersion = self.profile.version
-        self.num_columns = self.container.footer.num_columns
+        self.num_columns = self.container.footer.columns
         self._columns: dict[int, Column] = {}
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
@@ -108,7 +108,7 @@ class FileV2:
 
     def _open_column(self, index: int, name: str | None) -> Column:
         message = self.container.column(index)
-        end = self.container.footer.column_meta_start
+        end = self.container.footer.metadata_start
         pages = [
             self._open_page(page, end, Where(self.path, index, name, number))
             for number, page in enumerate(message.pages)

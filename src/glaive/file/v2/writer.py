@@ -23,7 +23,7 @@ from glaive.file.types import check_types
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.shred import shred
 from glaive.format.fields import LanceSchema
-from glaive.format.footer import FileFooter, build_file_footer
+from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
 from glaive.io.pool import ordered_map
 from glaive.io.sink import AlignedSink
@@ -225,18 +225,16 @@ class FileV2Writer:
             at += len(raw)
         global_at = at + len(column_table)
         global_table = b"".join(_pair(*place) for place in places)
-        footer = build_file_footer(
-            FileFooter(
-                column_meta_start=start,
-                column_table=at,
-                global_table=global_at,
-                num_global_buffers=len(places),
-                num_columns=len(columns),
-                major=self._profile.footer[0],
-                minor=self._profile.footer[1],
-            )
+        footer = FileFooter(
+            metadata_start=start,
+            column_table=at,
+            global_table=global_at,
+            global_buffers=len(places),
+            columns=len(columns),
+            major=self._profile.footer[0],
+            minor=self._profile.footer[1],
         )
-        self._sink.write([*columns, bytes(column_table), global_table, footer])
+        self._sink.write([*columns, bytes(column_table), global_table, footer.build()])
         return self._sink.finish()
 
 
