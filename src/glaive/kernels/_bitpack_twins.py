@@ -1,0 +1,249 @@
+"""Bit-packing in numpy: the twins of ``glaive.kernels.loops.bitpack``.
+
+Blocks are handled as matrices of shape (blocks, words) or (blocks, 1024), all blocks of one
+width at a time.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.kernels._tier import as_array
+
+__all__ = [
+    "chunk_widths",
+    "pack_inline",
+    "pack_out_of_line",
+    "tail_is_packed",
+    "take_inline",
+    "unpack_inline",
+    "unpack_out_of_line",
+]
+
+BLOCK = 1024
+ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
+
+Int64s = NDArray[np.int64]
+Words = NDArray[Any]
+
+
+@cache
+def _positions(word_bits: int) -> tuple[Int64s, Int64s]:
+    """Row and lane of each of the 1,024 values."""
+    lanes = BLOCK // word_bits
+    rows, lane = np.divmod(np.arange(BLOCK), lanes)
+    start = np.array([ORDER[row // 8] * 16 + row % 8 * 128 for row in range(word_bits)])
+    index = start[rows] + lane
+    row_of, lane_of = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    row_of[index], lane_of[index] = rows, lane
+    return row_of, lane_of
+
+
+def _dtype(word_bits: int) -> np.dtype[Any]:
+    return np.dtype(f"<u{word_bits // 8}")
+
+
+def _mask(word_bits: int, width: int) -> Any:
+    return _dtype(word_bits).type((1 << width) - 1)
+
+
+def _gather(data: pa.Buffer, starts: Int64s, size: int) -> NDArray[np.uint8]:
+    """``size`` bytes from each start, shape (starts, size)."""
+    return as_array(data)[starts[:, None] + np.arange(size)]
+
+
+def _unpack(words: Words, word_bits: int, width: int) -> Words:
+    """Packed words, shape (blocks, width * lanes), to values, shape (blocks, 1024)."""
+    if width == 0:
+        return np.zeros((len(words), BLOCK), _dtype(word_bits))
+    row, lane = _positions(word_bits)
+    lanes = BLOCK // word_bits
+    low = row * width // word_bits * lanes + lane
+    high = np.minimum(low + lanes, width * lanes - 1)
+    shift = (row * width % word_bits).astype(_dtype(word_bits))
+    one, top = shift.dtype.type(1), shift.dtype.type(word_bits - 1)
+    # Shifting by a whole word is undefined: the high part goes up in two steps.
+    values = (words[:, low] >> shift) | ((words[:, high] << one) << (top - shift))
+    return np.asarray(values & _mask(word_bits, width))
+
+
+def _pack(values: Words, word_bits: int, width: int) -> Words:
+    """Values, shape (blocks, 1024), to packed words, shape (blocks, width * lanes)."""
+    lanes = BLOCK // word_bits
+    dtype = _dtype(word_bits)
+    words = np.zeros((len(values), width, lanes), dtype)
+    values = values & _mask(word_bits, width)
+    for row in range(word_bits if width else 0):
+        start = ORDER[row // 8] * 16 + row % 8 * 128
+        lane_values = values[:, start : start + lanes]
+        word, shift = divmod(row * width, word_bits)
+        words[:, word] |= lane_values << dtype.type(shift)
+        if shift + width > word_bits:
+            words[:, word + 1] |= lane_values >> dtype.type(word_bits - shift)
+    return words.reshape(len(values), width * lanes)
+
+
+def unpack_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    target: pa.Buffer,
+) -> int:
+    """Return the first damaged chunk, or -1."""
+    good = (counts >= 0) & (counts <= BLOCK)
+    widths, sound = _inline_widths(data, starts, sizes, word_bits)
+    good &= sound
+    if not good.all():
+        return int(np.argmin(good))
+    word = word_bits // 8
+    values = np.empty((len(starts), BLOCK), _dtype(word_bits))
+    for width in np.unique(widths):
+        chunks = np.flatnonzero(widths == width)
+        packed = _gather(data, starts[chunks] + word, int(width) * 128)
+        values[chunks] = _unpack(packed.view(values.dtype), word_bits, int(width))
+    as_array(target, values.dtype)[:] = values[np.arange(BLOCK) < counts[:, None]]
+    return -1
+
+
+def _inline_widths(
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, word_bits: int
+) -> tuple[Int64s, NDArray[np.bool_]]:
+    """Widths of inline chunks, and which chunks are sound."""
+    word = word_bits // 8
+    sound = (starts >= 0) & (sizes >= word) & (starts <= data.size - sizes)
+    widths = np.zeros(len(starts), np.int64)
+    heads = _gather(data, starts[sound], word).view(_dtype(word_bits))[:, 0]
+    widths[sound] = np.minimum(heads, word_bits + 1)
+    sound &= (widths <= word_bits) & (sizes == word + widths * 128)
+    return widths, sound
+
+
+def take_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    word_bits: int,
+    target: pa.Buffer,
+) -> int:
+    """Return the first value that cannot be read, or -1."""
+    good = (chunk >= 0) & (chunk < len(starts)) & (index >= 0) & (index < BLOCK)
+    if not good.all():
+        return int(np.argmin(good))
+    starts, sizes = starts[chunk], sizes[chunk]
+    widths, sound = _inline_widths(data, starts, sizes, word_bits)
+    if not sound.all():
+        return int(np.argmin(sound))
+    dtype, word, lanes = _dtype(word_bits), word_bits // 8, BLOCK // word_bits
+    row, lane = (table[index] for table in _positions(word_bits))
+    bit = row * widths
+    shift = (bit % word_bits).astype(dtype)
+    last = starts + sizes - word
+    low_at = np.minimum(starts + word + (bit // word_bits * lanes + lane) * word, last)
+    high_at = np.minimum(low_at + lanes * word, last)
+    low, high = (_gather(data, at, word).view(dtype)[:, 0] for at in (low_at, high_at))
+    one, top = dtype.type(1), dtype.type(word_bits - 1)
+    values = (low >> shift) | ((high << one) << (top - shift))
+    # One bit more than the width, then one less: a mask of a whole word needs no special case.
+    half = np.maximum(widths - 1, 0).astype(dtype)
+    mask = np.where(widths > 0, (one << half) - one | (one << half), dtype.type(0))
+    as_array(target, dtype)[:] = values & mask
+    return -1
+
+
+def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> NDArray[np.bool_]:
+    """Whether the last, partial block of a count is packed (else raw words)."""
+    return (tails > 0) & (width * (BLOCK - tails) < (word_bits - width) * tails)
+
+
+def unpack_out_of_line(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    width: int,
+    target: pa.Buffer,
+) -> None:
+    dtype, word = _dtype(word_bits), word_bits // 8
+    tails = counts & (BLOCK - 1)
+    packed_tail = tail_is_packed(tails, word_bits, width)
+    blocks = (counts >> 10) + packed_tail
+    raw = np.where(packed_tail, 0, tails)
+    # Packed blocks, one row each, with the number of values that count.
+    block_of = np.repeat(np.arange(len(counts)), blocks)
+    nth = np.arange(len(block_of)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+    kept = np.minimum(counts[block_of] - nth * BLOCK, BLOCK)
+    packed = _gather(data, starts[block_of] + nth * width * 128, width * 128)
+    values = _unpack(packed.view(dtype), word_bits, width)
+    first = np.cumsum(counts) - counts
+    out = as_array(target, dtype)
+    at = (first[block_of] + nth * BLOCK)[:, None] + np.arange(BLOCK)
+    keep = np.arange(BLOCK) < kept[:, None]
+    out[at[keep]] = values[keep]
+    # Raw tails, one row per value.
+    tail_of = np.repeat(np.arange(len(counts)), raw)
+    inner = np.arange(len(tail_of)) - np.repeat(np.cumsum(raw) - raw, raw)
+    source = starts[tail_of] + sizes[tail_of] - (raw[tail_of] - inner) * word
+    words = _gather(data, source, word).view(dtype)[:, 0]
+    out[first[tail_of] + counts[tail_of] - raw[tail_of] + inner] = words
+
+
+def chunk_widths(
+    values: pa.Buffer, count: int, word_bits: int, target: NDArray[np.uint8]
+) -> None:
+    words = as_array(values, _dtype(word_bits))[:count]
+    if count:
+        most = np.bitwise_or.reduceat(words, np.arange(0, count, BLOCK)).astype(np.uint64)
+        powers = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
+        target[:] = np.searchsorted(powers, most, side="right")
+
+
+def pack_inline(
+    values: pa.Buffer,
+    count: int,
+    word_bits: int,
+    widths: NDArray[np.uint8],
+    target: NDArray[np.uint8],
+) -> None:
+    dtype, word = _dtype(word_bits), word_bits // 8
+    padded = np.zeros((len(widths), BLOCK), dtype)
+    padded.reshape(-1)[:count] = as_array(values, dtype)[:count]
+    sizes = widths.astype(np.int64) * 128 + word
+    starts = np.cumsum(sizes) - sizes
+    for width in np.unique(widths):
+        chunks = np.flatnonzero(widths == width)
+        head = np.full((len(chunks), 1), width, dtype)
+        words = np.hstack([head, _pack(padded[chunks], word_bits, int(width))])
+        target[starts[chunks][:, None] + np.arange(sizes[chunks[0]])] = words.view(np.uint8)
+
+
+def pack_out_of_line(
+    values: pa.Buffer,
+    counts: Int64s,
+    word_bits: int,
+    width: int,
+    target: NDArray[np.uint8],
+) -> None:
+    dtype = _dtype(word_bits)
+    words = as_array(values, dtype)
+    at = done = 0
+    for count in counts.tolist():
+        tail = count & (BLOCK - 1)
+        packed = bool(tail_is_packed(np.array([tail]), word_bits, width)[0])
+        block_values = count if packed else count - tail
+        padded = np.zeros((-(-block_values // BLOCK), BLOCK), dtype)
+        padded.reshape(-1)[:block_values] = words[done : done + block_values]
+        raw = words[done + block_values : done + count]
+        piece = np.concatenate([_pack(padded, word_bits, width).reshape(-1), raw])
+        size = piece.size * piece.itemsize
+        target[at : at + size] = piece.view(np.uint8)
+        at, done = at + size, done + count

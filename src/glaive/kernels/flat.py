@@ -1,0 +1,136 @@
+"""Plain values in chunks: single values out of them, and bits of several chunks joined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import address, allocate, as_array, use_loops
+
+__all__ = ["exercise", "join_bits", "take_flat"]
+
+Int64s = NDArray[np.int64]
+
+
+def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:
+    """Join pieces of ``counts[i]`` bits, each from bit 0 of byte ``starts[i]`` on.
+
+    Bits are numbered from the least significant on; bits behind the last are 0.
+
+    Raises
+    ------
+    CorruptFileError
+        A piece does not lie within ``data``.
+    """
+    starts = np.ascontiguousarray(starts, np.int64)
+    counts = np.ascontiguousarray(counts, np.int64)
+    good = (starts >= 0) & (counts >= 0) & (counts <= (data.size - starts) * 8)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "bits of a chunk",
+            expected=f"{counts[i]} bits within {data.size} bytes",
+            found=f"byte {starts[i]} as their start",
+            where=where,
+        )
+    total = int(counts.sum())
+    if use_loops(total):
+        from glaive.kernels.loops import flat as loops
+
+        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
+        target = allocate((total + 7) // 8, slack=24)
+        loops.join_bits(
+            data.address, data.size, address(starts), address(counts), len(starts), target.address
+        )
+        return target
+    piece = np.repeat(np.arange(len(counts)), counts)
+    bit = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    bits = as_array(data)[starts[piece] + bit // 8] >> (bit % 8).astype(np.uint8) & np.uint8(1)
+    return pa.py_buffer(np.packbits(bits, bitorder="little"))
+
+
+def take_flat(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    bits: int,
+    where: object,
+) -> pa.Buffer:
+    """Copy value ``index[i]`` of chunk ``data[starts[c] : starts[c] + sizes[c]]``, c = ``chunk[i]``.
+
+    ``bits`` is 1 (the result is packed, too) or a multiple of 8. Checks only what it touches.
+
+    Raises
+    ------
+    CorruptFileError
+        A value does not lie within its chunk.
+    """
+    starts = np.ascontiguousarray(starts, np.int64)
+    sizes = np.ascontiguousarray(sizes, np.int64)
+    chunk = np.ascontiguousarray(chunk, np.int64)
+    index = np.ascontiguousarray(index, np.int64)
+    if len(starts) != len(sizes) or len(chunk) != len(index) or (bits != 1 and bits % 8):
+        raise ValueError(f"{len(chunk)} chunks, {len(index)} positions, values of {bits} bits")
+    wanted, item = len(chunk), bits // 8
+    target = allocate((wanted * bits + 7) // 8)
+    if item == 0 and bits == 0:
+        return target
+    if use_loops(wanted):
+        from glaive.kernels.loops import flat as loops
+
+        at = (data.address, data.size, address(starts), address(sizes), len(starts))
+        if bits == 1:
+            bad = loops.take_bits(*at, address(chunk), address(index), wanted, target.address)
+        else:
+            bad = loops.take_items(
+                *at, address(chunk), address(index), wanted, item, target.address
+            )
+    else:
+        bad = _take_numpy(data, starts, sizes, chunk, index, bits, target)
+    if bad >= 0:
+        raise CorruptFileError(
+            "plain values of a chunk",
+            expected=f"value {index[bad]} of {bits} bits in chunk {chunk[bad]} of {len(starts)}",
+            found="a chunk that ends before it",
+            where=where,
+        )
+    return target
+
+
+def _take_numpy(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    bits: int,
+    target: pa.Buffer,
+) -> int:
+    known = (chunk >= 0) & (chunk < len(starts)) & (index >= 0)
+    if not known.all():
+        return int(np.argmin(known))
+    starts, sizes = starts[chunk], sizes[chunk]
+    inside = (starts >= 0) & (sizes <= data.size - starts) & (index < sizes * 8 // bits)
+    if not inside.all():
+        return int(np.argmin(inside))
+    source = as_array(data)
+    if bits == 1:
+        found = source[starts + index // 8] >> (index % 8).astype(np.uint8) & np.uint8(1)
+        as_array(target)[:] = np.packbits(found, bitorder="little")
+    else:
+        at = (starts + index * (bits // 8))[:, None] + np.arange(bits // 8)
+        as_array(target)[:] = source[at].reshape(-1)
+    return -1
+
+
+def exercise() -> None:
+    """Call every door once with little data."""
+    data = pa.py_buffer(bytes(16))
+    zeros, eights = np.zeros(2, np.int64), np.full(2, 8, np.int64)
+    join_bits(data, zeros, np.array([3, 5], np.int64), "warm-up")
+    for bits in (1, 64):
+        take_flat(data, zeros, eights, zeros, zeros, bits, "warm-up")

@@ -1,0 +1,301 @@
+"""Compiled bit-packing loops; their doors are in ``glaive.kernels.bitpack``.
+
+``starts``, ``sizes``, ``counts``, ``chunk`` and ``index`` are addresses of ``int64`` arrays.
+Loops over inline chunks read each width once and check it, with the chunk, on the way (a
+second pass would cost more than the check); they return the number of the first chunk or
+value that does not fit, -1 when all did. ``scratch`` has room for a block of 8 KiB.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.blocks import low_bits, pack_block, unpack_block
+from glaive.kernels.loops.memory import (
+    copy,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    loop,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+)
+
+BLOCK = 1024
+
+
+@loop
+def load_word(word_bits: int, source: int) -> np.uint64:
+    if word_bits == 64:
+        return load_u64(source)
+    if word_bits == 32:
+        return np.uint64(load_u32(source))
+    if word_bits == 16:
+        return np.uint64(load_u16(source))
+    return np.uint64(load_u8(source))
+
+
+@loop
+def store_word(word_bits: int, target: int, word: np.uint64) -> None:
+    if word_bits == 64:
+        store_u64(target, word)
+    elif word_bits == 32:
+        store_u32(target, word)
+    elif word_bits == 16:
+        store_u16(target, word)
+    else:
+        store_u8(target, word)
+
+
+@loop
+def fill_zero(target: int, size: int) -> None:
+    at = 0
+    while at + 8 <= size:
+        store_u64(target + at, np.uint64(0))
+        at += 8
+    while at < size:
+        store_u8(target + at, np.uint64(0))
+        at += 1
+
+
+@loop
+def inline_width(data: int, data_size: int, start: int, size: int, word_bits: int) -> int:
+    """Width of the inline block at ``start``, -1 if there is no such block."""
+    word = word_bits >> 3
+    if start < 0 or size < word or start > data_size - size:
+        return -1
+    width = np.int64(load_word(word_bits, data + start))
+    if width < 0 or width > word_bits or size != word + width * 128:
+        return -1
+    return width
+
+
+@loop
+def unpack_inline(
+    data: int,
+    data_size: int,
+    starts: int,
+    sizes: int,
+    counts: int,
+    chunks: int,
+    word_bits: int,
+    target: int,
+    values: int,
+    scratch: int,
+) -> int:
+    word = word_bits >> 3
+    done = 0
+    for i in range(chunks):
+        start = load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
+        if width < 0 or count < 0 or count > BLOCK or count > values - done:
+            return i
+        at = target + done * word
+        if width == 0:
+            fill_zero(at, count * word)
+        elif count == BLOCK:
+            unpack_block(word_bits, data + start + word, width, at)
+        else:
+            unpack_block(word_bits, data + start + word, width, scratch)
+            copy(at, scratch, count * word)
+        done += count
+    return -1
+
+
+@loop
+def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uint64:
+    """Value ``index`` of a packed block, 1 ≤ width ≤ word_bits."""
+    within = index & 127
+    if word_bits == 64:
+        lanes, log = 16, 6
+    elif word_bits == 32:
+        lanes, log = 32, 5
+    elif word_bits == 16:
+        lanes, log = 64, 4
+    else:
+        lanes, log = 128, 3
+    lane = within & (lanes - 1)
+    part = (within - lane) >> 4
+    backwards = ((part & 1) << 2) | (part & 2) | (part >> 2)
+    bit = ((backwards << 3) + (index >> 7)) * width
+    shift = bit & (word_bits - 1)
+    at = block + ((bit >> log) << 7) + lane * (word_bits >> 3)
+    value = load_word(word_bits, at) >> np.uint64(shift)
+    if shift + width > word_bits:
+        value |= load_word(word_bits, at + 128) << np.uint64(word_bits - shift)
+    return value & low_bits(width)
+
+
+@loop
+def take_inline(
+    data: int,
+    data_size: int,
+    starts: int,
+    sizes: int,
+    chunks: int,
+    chunk: int,
+    index: int,
+    values: int,
+    word_bits: int,
+    target: int,
+) -> int:
+    word = word_bits >> 3
+    for i in range(values):
+        c = load_i64(chunk + i * 8)
+        at = load_i64(index + i * 8)
+        if c < 0 or c >= chunks or at < 0 or at >= BLOCK:
+            return i
+        start = load_i64(starts + c * 8)
+        width = inline_width(data, data_size, start, load_i64(sizes + c * 8), word_bits)
+        if width < 0:
+            return i
+        value = np.uint64(0)
+        if width > 0:
+            value = value_of_block(word_bits, data + start + word, width, at)
+        store_word(word_bits, target + i * word, value)
+    return -1
+
+
+@loop
+def tail_is_packed(tail: int, word_bits: int, width: int) -> bool:
+    """Whether the last ``tail`` < 1,024 values of a block are packed, else they are raw."""
+    return tail > 0 and width * (BLOCK - tail) < (word_bits - width) * tail
+
+
+@loop
+def unpack_out_of_line(
+    data: int,
+    starts: int,
+    counts: int,
+    blocks: int,
+    word_bits: int,
+    width: int,
+    target: int,
+    scratch: int,
+) -> None:
+    word = word_bits >> 3
+    at = target
+    for i in range(blocks):
+        source = data + load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        if width == 0:
+            fill_zero(at, count * word)
+            at += count * word
+            continue
+        for _ in range(count >> 10):
+            unpack_block(word_bits, source, width, at)
+            source += width * 128
+            at += BLOCK * word
+        tail = count & (BLOCK - 1)
+        if tail_is_packed(tail, word_bits, width):
+            unpack_block(word_bits, source, width, scratch)
+            copy(at, scratch, tail * word)
+        else:
+            copy(at, source, tail * word)
+        at += tail * word
+
+
+@loop
+def pack_inline(
+    source: int, count: int, word_bits: int, widths: int, target: int, scratch: int
+) -> None:
+    """``widths`` is the address of one byte per 1,024 values."""
+    word = word_bits >> 3
+    at = target
+    chunk = 0
+    done = 0
+    while done < count:
+        width = np.int64(load_u8(widths + chunk))
+        store_word(word_bits, at, np.uint64(width))
+        at += word
+        if width > 0:
+            here = source + done * word
+            if count - done < BLOCK:
+                size = (count - done) * word
+                copy(scratch, here, size)
+                fill_zero(scratch + size, BLOCK * word - size)
+                here = scratch
+            pack_block(word_bits, here, width, at)
+            at += width * 128
+        chunk += 1
+        done += BLOCK
+
+
+@loop
+def pack_out_of_line(
+    source: int,
+    counts: int,
+    blocks: int,
+    word_bits: int,
+    width: int,
+    target: int,
+    scratch: int,
+) -> None:
+    word = word_bits >> 3
+    here = source
+    at = target
+    for i in range(blocks):
+        count = load_i64(counts + i * 8)
+        tail = count & (BLOCK - 1)
+        if width == 0:
+            here += count * word
+            continue
+        for _ in range(count >> 10):
+            pack_block(word_bits, here, width, at)
+            here += BLOCK * word
+            at += width * 128
+        if tail_is_packed(tail, word_bits, width):
+            copy(scratch, here, tail * word)
+            fill_zero(scratch + tail * word, (BLOCK - tail) * word)
+            pack_block(word_bits, scratch, width, at)
+            at += width * 128
+        else:
+            copy(at, here, tail * word)
+            at += tail * word
+        here += tail * word
+
+
+@loop
+def chunk_widths(source: int, count: int, word_bits: int, target: int) -> None:
+    """Store one byte per 1,024 values: the bits that their largest value needs."""
+    word = word_bits >> 3
+    chunk = 0
+    done = 0
+    while done < count:
+        here = source + done * word
+        size = min(count - done, BLOCK) * word
+        a = np.uint64(0)
+        b = np.uint64(0)
+        c = np.uint64(0)
+        d = np.uint64(0)
+        at = 0
+        while at + 32 <= size:
+            a |= load_u64(here + at)
+            b |= load_u64(here + at + 8)
+            c |= load_u64(here + at + 16)
+            d |= load_u64(here + at + 24)
+            at += 32
+        a |= b | c | d
+        if word_bits < 64:
+            a |= a >> np.uint64(32)
+        if word_bits < 32:
+            a |= a >> np.uint64(16)
+        if word_bits < 16:
+            a |= a >> np.uint64(8)
+        while at < size:
+            a |= load_word(word_bits, here + at)
+            at += word
+        if word_bits < 64:
+            a &= low_bits(word_bits)
+        width = 0
+        while a != np.uint64(0):
+            a >>= np.uint64(1)
+            width += 1
+        store_u8(target + chunk, np.uint64(width))
+        chunk += 1
+        done += BLOCK

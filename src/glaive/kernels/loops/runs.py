@@ -1,0 +1,275 @@
+"""Compiled run-length loops; their doors are in ``glaive.kernels.runs``.
+
+A run of equal values is stored as one or more pairs of a value and a length up to 255. Runs
+are found 64 values at a time: bit ``i`` of a mask says that a run ends at value ``i``. As a
+run inside such a window is shorter than 255, a popcount gives its pairs, whatever the data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.bitpack import load_word, store_word
+from glaive.kernels.loops.memory import (
+    leading_zeros,
+    load_i64,
+    load_u8,
+    load_u64,
+    loop,
+    popcount,
+    store_u8,
+    store_u64,
+    trailing_zeros,
+)
+from glaive.kernels.loops.rows import changes_8, changes_16, changes_32, changes_64, fill
+
+MAX_RUN = 255
+WINDOW = 64
+
+
+@loop
+def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
+    """Bit ``i``: whether value ``i`` of ``count`` ≤ 64 is followed by another value.
+
+    ``follow`` is how many values there are from ``source`` on; the very last ends no run.
+    """
+    if count == WINDOW and follow > WINDOW:
+        if word_bits == 64:
+            return changes_64(source)
+        if word_bits == 32:
+            return changes_32(source)
+        if word_bits == 16:
+            return changes_16(source)
+        return changes_8(source)
+    word = word_bits >> 3
+    ends = np.uint64(0)
+    for i in range(min(count, follow - 1)):
+        at = source + i * word
+        if load_word(word_bits, at) != load_word(word_bits, at + word):
+            ends |= np.uint64(1) << np.uint64(i)
+    return ends
+
+
+@loop
+def pairs_of(length: int) -> int:
+    return (length + MAX_RUN - 1) // MAX_RUN
+
+
+@loop
+def plan_runs(
+    source: int,
+    count: int,
+    word_bits: int,
+    most_values: int,
+    most_bytes: int,
+    limit: int,
+    counts: int,
+    pairs: int,
+) -> int:
+    """Store values and pairs of each chunk; return the chunks, -1 above ``limit`` pairs."""
+    word = word_bits >> 3
+    most_pairs = most_bytes // (word + 1)
+    chunks = 0
+    start = 0
+    total = 0
+    while start < count:
+        left = count - start
+        closed = 0
+        run = 0
+        best_values = 0
+        best_pairs = 0
+        at = 0
+        while at < left and at < most_values:
+            step = min(left - at, WINDOW)
+            ends = run_ends(word_bits, source + (start + at) * word, step, left - at)
+            if ends == np.uint64(0):
+                run += step
+            else:
+                first = run + np.int64(trailing_zeros(ends)) + 1
+                closed += pairs_of(first) + np.int64(popcount(ends)) - 1
+                run = step - WINDOW + np.int64(leading_zeros(ends))
+            at += step
+            if at == left or (at & (at - 1)) == 0:
+                found = closed + pairs_of(run)
+                if found > most_pairs:
+                    break
+                best_values = at
+                best_pairs = found
+        total += best_pairs
+        if total > limit:
+            return -1
+        store_u64(counts + chunks * 8, best_values)
+        store_u64(pairs + chunks * 8, best_pairs)
+        chunks += 1
+        start += best_values
+    return chunks
+
+
+@loop
+def count_pairs(source: int, counts: int, pieces: int, word_bits: int, pairs: int) -> None:
+    """Store the pairs that each piece of ``counts[i]`` values needs."""
+    word = word_bits >> 3
+    here = source
+    for i in range(pieces):
+        left = load_i64(counts + i * 8)
+        closed = 0
+        run = 0
+        while left > 0:
+            step = min(left, WINDOW)
+            ends = run_ends(word_bits, here, step, left)
+            if ends == np.uint64(0):
+                run += step
+            else:
+                first = run + np.int64(trailing_zeros(ends)) + 1
+                closed += pairs_of(first) + np.int64(popcount(ends)) - 1
+                run = step - WINDOW + np.int64(leading_zeros(ends))
+            here += step * word
+            left -= step
+        store_u64(pairs + i * 8, closed + pairs_of(run))
+
+
+@loop
+def put_run(word_bits: int, value: np.uint64, length: int, values: int, lengths: int) -> int:
+    """Store the pairs of one run; return how many."""
+    word = word_bits >> 3
+    done = 0
+    while length > 0:
+        part = min(length, MAX_RUN)
+        store_word(word_bits, values + done * word, value)
+        store_u8(lengths + done, part)
+        length -= part
+        done += 1
+    return done
+
+
+@loop
+def collapse_runs(
+    source: int, counts: int, pieces: int, word_bits: int, values: int, lengths: int
+) -> None:
+    word = word_bits >> 3
+    here = source
+    done = 0
+    for i in range(pieces):
+        left = load_i64(counts + i * 8)
+        run = 0
+        while left > 0:
+            step = min(left, WINDOW)
+            ends = run_ends(word_bits, here, step, left)
+            begin = 0
+            while ends != np.uint64(0):
+                end = np.int64(trailing_zeros(ends)) + 1
+                ends &= ends - np.uint64(1)
+                value = load_word(word_bits, here + (end - 1) * word)
+                length = run + end - begin
+                done += put_run(word_bits, value, length, values + done * word, lengths + done)
+                begin = end
+                run = 0
+            run += step - begin
+            here += step * word
+            left -= step
+        if run > 0:
+            value = load_word(word_bits, here - word)
+            done += put_run(word_bits, value, run, values + done * word, lengths + done)
+
+
+@loop
+def repeat_word(word_bits: int, value: np.uint64) -> np.uint64:
+    """The value in every part of a 64-bit word."""
+    if word_bits == 8:
+        value |= value << np.uint64(8)
+    if word_bits <= 16:
+        value |= value << np.uint64(16)
+    if word_bits <= 32:
+        value |= value << np.uint64(32)
+    return value
+
+
+@loop
+def expand_runs(
+    data: int,
+    values: int,
+    lengths: int,
+    runs: int,
+    counts: int,
+    chunks: int,
+    word_bits: int,
+    target: int,
+    total: int,
+) -> int:
+    """Return the first chunk whose lengths do not add up to its count, -1 when all do."""
+    word = word_bits >> 3
+    at = target
+    stop = target + total * word
+    for i in range(chunks):
+        value_at = data + load_i64(values + i * 8)
+        length_at = data + load_i64(lengths + i * 8)
+        left = load_i64(counts + i * 8)
+        for j in range(load_i64(runs + i * 8)):
+            length = np.int64(load_u8(length_at + j))
+            left -= length
+            if left < 0:
+                return i
+            value = load_word(word_bits, value_at + j * word)
+            end = at + length * word
+            if end + WINDOW <= stop:
+                # Writes up to 64 bytes too many; the next run overwrites them.
+                value = repeat_word(word_bits, value)
+                while at < end:
+                    fill(at, value)
+                    at += WINDOW
+                at = end
+            else:
+                while at < end:
+                    store_word(word_bits, at, value)
+                    at += word
+        if left != 0:
+            return i
+    return -1
+
+
+@loop
+def sum_of_bytes(source: int) -> int:
+    """Sum of eight bytes."""
+    word = load_u64(source)
+    even = word & np.uint64(0x00FF00FF00FF00FF)
+    odd = (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    return np.int64(((even + odd) * np.uint64(0x0001000100010001)) >> np.uint64(48))
+
+
+@loop
+def take_runs(
+    data: int,
+    values: int,
+    lengths: int,
+    runs: int,
+    chunk: int,
+    index: int,
+    wanted: int,
+    word_bits: int,
+    target: int,
+) -> int:
+    """Return the first position beyond the lengths of its chunk, -1 when there is none."""
+    word = word_bits >> 3
+    for i in range(wanted):
+        c = load_i64(chunk + i * 8)
+        left = load_i64(index + i * 8)
+        count = load_i64(runs + c * 8)
+        length_at = data + load_i64(lengths + c * 8)
+        j = 0
+        while j + 8 <= count:
+            length = sum_of_bytes(length_at + j)
+            if length > left:
+                break
+            left -= length
+            j += 8
+        while j < count:
+            length = np.int64(load_u8(length_at + j))
+            if length > left:
+                break
+            left -= length
+            j += 1
+        if j == count:
+            return i
+        value = load_word(word_bits, data + load_i64(values + c * 8) + j * word)
+        store_word(word_bits, target + i * word, value)
+    return -1

@@ -1,0 +1,353 @@
+"""Run-length kernels: ``[7, 7, 7, 9] <-> values [7, 9], lengths [3, 1]``.
+
+A run longer than 255 values is stored as several pairs of the same value; no pair crosses
+the end of a chunk. Values are unsigned words of 8, 16, 32 or 64 bits.
+
+Specification: "Run-length encoding" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import address, allocate, as_array, use_loops
+
+__all__ = [
+    "MAX_RUN",
+    "RunPlan",
+    "collapse_runs",
+    "count_pairs",
+    "exercise",
+    "expand_runs",
+    "plan_runs",
+    "take_runs",
+]
+
+MAX_RUN = 255
+"""Run lengths are stored in one byte; longer runs are split."""
+
+CHUNK_VALUES = 4096
+CHUNK_BYTES = 8186
+WORD_BITS = (8, 16, 32, 64)
+
+Int64s = NDArray[np.int64]
+
+
+class RunPlan(NamedTuple):
+    """Chunks for run-length encoding: values and pairs of each."""
+
+    counts: Int64s
+    pairs: Int64s
+
+    def bytes_of(self, word_bits: int) -> int:
+        """Encoded size of all chunks, without their headers."""
+        return int(self.pairs.sum()) * (word_bits // 8 + 1)
+
+
+def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunPlan | None:
+    """Cut values into chunks and count the pairs of each, reading the values once or twice.
+
+    A chunk is the largest power of two up to 4,096 values that encodes to at most 8,186
+    bytes; the last one may be any size up to that.
+
+    Parameters
+    ----------
+    limit
+        Bytes that the pairs of all chunks may take; None is returned when they take more.
+    """
+    words = _words(values, count, word_bits)
+    pair = word_bits // 8 + 1
+    smallest = 1 << ((CHUNK_BYTES // pair).bit_length() - 1)
+    chunks = count // smallest + 1
+    counts, pairs = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
+    if use_loops(count):
+        from glaive.kernels.loops import runs as loops
+
+        used = loops.plan_runs(
+            values.address, count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
+            address(counts), address(pairs),
+        )  # fmt: skip
+    else:
+        used = _plan_numpy(words, limit // pair, CHUNK_BYTES // pair, counts, pairs)
+    return None if used < 0 else RunPlan(counts[:used], pairs[:used])
+
+
+def _plan_numpy(words: Any, limit: int, most: int, counts: Int64s, pairs: Int64s) -> int:
+    used = start = total = 0
+    while start < len(words):
+        size = min(len(words) - start, CHUNK_VALUES)
+        while (need := len(_collapse_numpy(words[start : start + size])[1])) > most:
+            size = 1 << ((size - 1).bit_length() - 1)
+        counts[used], pairs[used] = size, need
+        total += need
+        if total > limit:
+            return -1
+        used += 1
+        start += size
+    return used
+
+
+def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
+    """Pairs that the first ``counts[0]`` values need, then the next ``counts[1]``, …"""
+    counts = np.ascontiguousarray(counts, np.int64)
+    words = _words(values, int(counts.sum()), word_bits)
+    pairs = np.empty(len(counts), np.int64)
+    if use_loops(len(words)):
+        from glaive.kernels.loops import runs as loops
+
+        loops.count_pairs(
+            values.address, address(counts), len(counts), word_bits, address(pairs)
+        )
+    else:
+        ends = np.cumsum(counts)
+        for i, (end, count) in enumerate(zip(ends.tolist(), counts.tolist(), strict=True)):
+            pairs[i] = len(_collapse_numpy(words[end - count : end])[1])
+    return pairs
+
+
+def collapse_runs(
+    values: pa.Buffer, counts: Int64s, pairs: Int64s, word_bits: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Collapse pieces of ``counts[i]`` values into the ``pairs[i]`` that they need.
+
+    ``pairs`` must come from :func:`plan_runs` or :func:`count_pairs` for the same pieces.
+    Returns the bytes of the values of all pairs, and their lengths.
+    """
+    counts = np.ascontiguousarray(counts, np.int64)
+    words = _words(values, int(counts.sum()), word_bits)
+    total = int(pairs.sum())
+    run_values = as_array(allocate(total * word_bits // 8))
+    run_lengths = as_array(allocate(total))
+    if use_loops(len(words)):
+        from glaive.kernels.loops import runs as loops
+
+        loops.collapse_runs(
+            values.address, address(counts), len(counts), word_bits,
+            address(run_values), address(run_lengths),
+        )  # fmt: skip
+    else:
+        done = 0
+        ends = np.cumsum(counts)
+        for end, count, need in zip(ends.tolist(), counts.tolist(), pairs.tolist(), strict=True):
+            piece, lengths = _collapse_numpy(words[end - count : end])
+            run_values.view(words.dtype)[done : done + need] = piece
+            run_lengths[done : done + need] = lengths
+            done += need
+    return run_values, run_lengths
+
+
+def _collapse_numpy(words: Any) -> tuple[Any, Int64s]:
+    """Values and lengths of the pairs of one piece."""
+    if len(words) == 0:
+        return words, np.empty(0, np.int64)
+    ends = np.append(np.flatnonzero(words[1:] != words[:-1]) + 1, len(words))
+    lengths = np.diff(ends, prepend=0)
+    parts = -(-lengths // MAX_RUN)
+    split = np.full(int(parts.sum()), MAX_RUN, np.int64)
+    split[np.cumsum(parts) - 1] = lengths - (parts - 1) * MAX_RUN
+    return np.repeat(words[ends - 1], parts), split
+
+
+def expand_runs(
+    data: pa.Buffer,
+    values: Int64s,
+    lengths: Int64s,
+    runs: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    where: object,
+) -> pa.Buffer:
+    """Expand the pairs of every chunk, back to back.
+
+    Parameters
+    ----------
+    values, lengths
+        Byte positions in ``data`` of the values and of the lengths of each chunk.
+    runs, counts
+        Pairs of each chunk, and the values they must add up to.
+
+    Raises
+    ------
+    CorruptFileError
+        Pairs lie outside ``data``, or lengths do not add up.
+    """
+    values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
+    too_many = (counts < 0) | (counts > runs * MAX_RUN)
+    if too_many.any():
+        raise _wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
+    total = int(counts.sum())
+    target = allocate(total * word_bits // 8)
+    if use_loops(total):
+        from glaive.kernels.loops import runs as loops
+
+        bad = loops.expand_runs(
+            data.address, address(values), address(lengths), address(runs), address(counts),
+            len(counts), word_bits, target.address, total,
+        )  # fmt: skip
+    else:
+        bad = _expand_numpy(data, values, lengths, runs, counts, word_bits, target)
+    if bad >= 0:
+        raise _wrong_sum(data, lengths, runs, counts, bad, where)
+    return target
+
+
+def _expand_numpy(
+    data: pa.Buffer,
+    values: Int64s,
+    lengths: Int64s,
+    runs: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    target: pa.Buffer,
+) -> int:
+    source, word = as_array(data), word_bits // 8
+    ends = np.cumsum(runs)
+    nth = np.arange(int(runs.sum())) - np.repeat(ends - runs, runs)
+    length = source[np.repeat(lengths, runs) + nth].astype(np.int64)
+    sums = np.append(0, np.cumsum(length))
+    right = sums[ends] - sums[ends - runs] == counts
+    if not right.all():
+        return int(np.argmin(right))
+    value_at = np.repeat(values, runs) + nth * word
+    words = source[value_at[:, None] + np.arange(word)].view(f"<u{word}")[:, 0]
+    as_array(target, words.dtype)[:] = np.repeat(words, length)
+    return -1
+
+
+def take_runs(
+    data: pa.Buffer,
+    values: Int64s,
+    lengths: Int64s,
+    runs: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    word_bits: int,
+    where: object,
+) -> pa.Buffer:
+    """Find value ``index[i]`` of chunk ``chunk[i]`` for every i, without expanding a chunk.
+
+    Positions as for :func:`expand_runs`. Adds up lengths, eight at a time, from the start
+    of the chunk.
+    """
+    values, lengths, runs = _checked(data, values, lengths, runs, word_bits, where)
+    chunk = np.ascontiguousarray(chunk, np.int64)
+    index = np.ascontiguousarray(index, np.int64)
+    bad = (chunk < 0) | (chunk >= len(runs)) | (index < 0)
+    if len(chunk) != len(index) or bad.any():
+        raise ValueError(f"chunks {chunk[bad]} and values {index[bad]} of {len(runs)} chunks")
+    target = allocate(len(chunk) * word_bits // 8)
+    if use_loops(len(chunk)):
+        from glaive.kernels.loops import runs as loops
+
+        at = loops.take_runs(
+            data.address, address(values), address(lengths), address(runs), address(chunk),
+            address(index), len(chunk), word_bits, target.address,
+        )  # fmt: skip
+    else:
+        at = _take_numpy(data, values, lengths, runs, chunk, index, word_bits, target)
+    if at >= 0:
+        raise CorruptFileError(
+            "run lengths of a chunk",
+            expected=f"a sum above {index[at]}",
+            found=f"{_sum_of_lengths(data, lengths, runs, int(chunk[at]))}",
+            where=where,
+        )
+    return target
+
+
+def _take_numpy(
+    data: pa.Buffer,
+    values: Int64s,
+    lengths: Int64s,
+    runs: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    word_bits: int,
+    target: pa.Buffer,
+) -> int:
+    source, word = as_array(data), word_bits // 8
+    used, which = np.unique(chunk, return_inverse=True)
+    ends = np.cumsum(runs[used])
+    begins = ends - runs[used]
+    nth = np.arange(int(runs[used].sum())) - np.repeat(begins, runs[used])
+    sums = np.cumsum(source[np.repeat(lengths[used], runs[used]) + nth], dtype=np.int64)
+    before = np.append(0, sums)[begins]
+    pair = np.searchsorted(sums, before[which] + index, side="right")
+    beyond = pair >= ends[which]
+    if beyond.any():
+        return int(np.argmax(beyond))
+    at = values[chunk] + (pair - begins[which]) * word
+    as_array(target)[:] = source[at[:, None] + np.arange(word)].reshape(-1)
+    return -1
+
+
+def exercise() -> None:
+    """Call every door once with little data."""
+    values = pa.py_buffer(np.repeat(np.arange(3, dtype="<u4"), 100))
+    plan = plan_runs(values, 300, 32, 1 << 20)
+    if plan is None:
+        raise ValueError("300 values do not need 1 MiB of runs")
+    pairs = count_pairs(values, plan.counts, 32)
+    run_values, run_lengths = collapse_runs(values, plan.counts, pairs, 32)
+    data = pa.py_buffer(run_values.tobytes() + run_lengths.tobytes())
+    zero, at = np.zeros(1, np.int64), np.array([run_values.size], np.int64)
+    expand_runs(data, zero, at, pairs, plan.counts, 32, "warm-up")
+    take_runs(data, zero, at, pairs, zero, zero, 32, "warm-up")
+
+
+def _words(values: pa.Buffer, count: int, word_bits: int) -> Any:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+    if not 0 <= count * word_bits // 8 <= values.size:
+        raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
+    return as_array(values, f"<u{word_bits // 8}")[:count]
+
+
+def _checked(
+    data: pa.Buffer,
+    values: Int64s,
+    lengths: Int64s,
+    runs: Int64s,
+    word_bits: int,
+    where: object,
+    *more: Int64s,
+) -> tuple[Int64s, ...]:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+    arrays = (values, lengths, runs, *more)
+    result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
+    values, lengths, runs = result[:3]
+    if any(len(array) != len(runs) for array in result):
+        raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
+    good = (values >= 0) & (lengths >= 0) & (runs >= 0) & (runs <= data.size - lengths)
+    good &= runs <= (data.size - values) // (word_bits // 8)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "pairs of a run-length chunk",
+            expected=f"values and lengths within {data.size} bytes",
+            found=f"{runs[i]} values at byte {values[i]}, lengths at byte {lengths[i]}",
+            where=where,
+        )
+    return result
+
+
+def _sum_of_lengths(data: pa.Buffer, lengths: Int64s, runs: Int64s, chunk: int) -> int:
+    start = int(lengths[chunk])
+    return int(as_array(data)[start : start + int(runs[chunk])].sum(dtype=np.int64))
+
+
+def _wrong_sum(
+    data: pa.Buffer, lengths: Int64s, runs: Int64s, counts: Int64s, chunk: int, where: object
+) -> CorruptFileError:
+    return CorruptFileError(
+        "run lengths of a chunk",
+        expected=f"a sum of {counts[chunk]} values",
+        found=f"{_sum_of_lengths(data, lengths, runs, chunk)}",
+        where=where,
+    )
