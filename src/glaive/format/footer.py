@@ -1,0 +1,195 @@
+"""The last bytes of a file: where its parts begin, and which version it is.
+
+======== ======= ====================================================================
+file     bytes   content
+======== ======= ====================================================================
+2.x      40      ``u64`` start of column metadata, ``u64`` start of the table of column
+                 metadata, ``u64`` start of the table of global buffers, ``u32`` global
+                 buffers, ``u32`` columns, ``u16`` major, ``u16`` minor, ``LANC``
+manifest 16      ``u64`` start of the manifest, ``u16`` major, ``u16`` minor, ``LANC``
+======== ======= ====================================================================
+
+Specification: "Footer" and "Manifest file" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import pyarrow as pa
+
+from glaive.errors import CorruptFileError, NotLanceError, UnsupportedFeatureError
+
+__all__ = [
+    "MAGIC",
+    "FileFooter",
+    "ManifestFooter",
+]
+
+MAGIC: Final = b"LANC"
+
+_FILE: Final = struct.Struct("<QQQIIHH4s")
+_MANIFEST: Final = struct.Struct("<QHH4s")
+_PAIR: Final = 16
+"""Bytes of one (position, size) pair in the offset tables."""
+
+_FILE_VERSIONS: Final = frozenset({(0, 3), (2, 0), (2, 1), (2, 2), (2, 3)})
+_LEGACY_VERSIONS: Final = frozenset({(0, 0), (0, 1), (0, 2)})
+_MANIFEST_VERSIONS: Final = frozenset({(0, 0), (0, 1), (0, 2)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFooter:
+    """Footer of a 2.x data file; positions are absolute, in bytes.
+
+    Parameters
+    ----------
+    metadata_start
+        Position of the first column's metadata.
+    column_table
+        Position of the table of column metadata: one (position, size) pair per column.
+    global_table
+        Position of the table of global buffers: one (position, size) pair each.
+    global_buffers, columns
+        Entries of the two tables.
+    major, minor
+        Version as it stands in the footer; 2.0 files say (0, 3).
+    """
+
+    SIZE: ClassVar[int] = _FILE.size
+
+    metadata_start: int
+    column_table: int
+    global_table: int
+    global_buffers: int
+    columns: int
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> FileFooter:
+        """Read the footer from the last bytes of a file of ``size`` bytes.
+
+        Raises
+        ------
+        NotLanceError
+            The file is too short or does not end in ``LANC``.
+        UnsupportedFeatureError
+            The footer names a version this reader does not know.
+        CorruptFileError
+            The tables do not lie within the file, before the footer.
+        """
+        if tail.size < cls.SIZE or size < cls.SIZE:
+            _refuse_tail(tail, size, cls.SIZE, where, "file")
+        start, column_table, global_table, buffers, columns, major, minor, magic = (
+            _FILE.unpack_from(tail, tail.size - cls.SIZE)
+        )
+        if magic != MAGIC:
+            _refuse_tail(tail, size, cls.SIZE, where, "file")
+        if (major, minor) in _LEGACY_VERSIONS:
+            raise UnsupportedFeatureError(
+                f"{where} is a file of format 0.1 (footer {major}.{minor}), which this reader "
+                "does not read. Rewrite the dataset with a newer data_storage_version."
+            )
+        if (major, minor) not in _FILE_VERSIONS:
+            raise UnsupportedFeatureError(
+                f"{where} has file version {major}.{minor}; this reader knows 2.0 to 2.3. "
+                "The file was probably written by a newer Lance: upgrade glaive."
+            )
+        end = size - cls.SIZE
+        if not (
+            start <= column_table <= end
+            and column_table + columns * _PAIR <= end
+            and global_table + buffers * _PAIR <= end
+        ):
+            raise CorruptFileError(
+                "footer",
+                expected=f"tables of {columns} columns and {buffers} global buffers within "
+                f"the {end} bytes before it",
+                found=f"column metadata at {start}, tables at {column_table} and {global_table}",
+                where=where,
+            )
+        return cls(
+            metadata_start=start,
+            column_table=column_table,
+            global_table=global_table,
+            global_buffers=buffers,
+            columns=columns,
+            major=major,
+            minor=minor,
+        )
+
+    def build(self) -> bytes:
+        """The 40 bytes of the footer."""
+        return _FILE.pack(
+            self.metadata_start,
+            self.column_table,
+            self.global_table,
+            self.global_buffers,
+            self.columns,
+            self.major,
+            self.minor,
+            MAGIC,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFooter:
+    """Footer of a manifest file: position of the manifest message's length, in bytes."""
+
+    SIZE: ClassVar[int] = _MANIFEST.size
+
+    position: int
+    major: int = 0
+    minor: int = 2
+
+    @classmethod
+    def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> ManifestFooter:
+        """Read the footer from the last bytes of a manifest file of ``size`` bytes.
+
+        Raises
+        ------
+        NotLanceError
+            The file is too short or does not end in ``LANC``.
+        UnsupportedFeatureError
+            The footer names a version this reader does not know.
+        CorruptFileError
+            The manifest does not lie within the file, before the footer.
+        """
+        if tail.size < cls.SIZE or size < cls.SIZE:
+            _refuse_tail(tail, size, cls.SIZE, where, "manifest")
+        position, major, minor, magic = _MANIFEST.unpack_from(tail, tail.size - cls.SIZE)
+        if magic != MAGIC:
+            _refuse_tail(tail, size, cls.SIZE, where, "manifest")
+        if (major, minor) not in _MANIFEST_VERSIONS:
+            raise UnsupportedFeatureError(
+                f"{where} has manifest version {major}.{minor}; this reader knows 0.1 and 0.2. "
+                "The dataset was probably written by a newer Lance: upgrade glaive."
+            )
+        if position + 4 > size - cls.SIZE:
+            raise CorruptFileError(
+                "manifest position",
+                expected=f"at most {size - cls.SIZE - 4} bytes",
+                found=f"{position}",
+                where=where,
+            )
+        return cls(position, major, minor)
+
+    def build(self) -> bytes:
+        """The 16 bytes of the footer."""
+        return _MANIFEST.pack(self.position, self.major, self.minor, MAGIC)
+
+
+def _refuse_tail(tail: pa.Buffer, size: int, need: int, where: object, what: str) -> None:
+    if size < need:
+        raise NotLanceError(
+            f"{where} is not a Lance {what}: it has {size} bytes, the footer alone takes {need}. "
+            "It is another kind of file, or was cut off while it was written or copied."
+        )
+    found = tail.slice(max(0, tail.size - 4)).to_pybytes()
+    raise NotLanceError(
+        f"{where} is not a Lance {what}: expected {MAGIC!r} as the last 4 bytes, found {found!r}. "
+        "It is another kind of file, or was cut off while it was written or copied."
+    )

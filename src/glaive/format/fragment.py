@@ -1,0 +1,189 @@
+"""Fragments as manifests and transactions list them: rows, data files, deletions.
+
+These are values made on demand from the wire message; a manifest with many fragments keeps
+the message and makes only those that are asked for.
+
+Specification: "Fragments" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glaive.format.pb import table_pb2
+from glaive.types import FormatVersion
+
+__all__ = ["TOMBSTONE", "DataFile", "DeletionFile", "Fragment", "storage_version"]
+
+TOMBSTONE = -2
+"""In place of a field id: the column's data moved to another file."""
+
+
+def storage_version(major: int, minor: int) -> FormatVersion:
+    """Format version by the numbers in a data file entry; old numbers of 2.0 and 0.1 as well."""
+    if (major, minor) == (0, 3):
+        return FormatVersion(2, 0)
+    return FormatVersion(0, 1) if major == 0 else FormatVersion(major, minor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One data file of a fragment: some columns of all its rows.
+
+    Parameters
+    ----------
+    path
+        Relative to ``data/`` of the base.
+    fields
+        Field ids in the file; -2 for columns that were replaced.
+    column_indices
+        Physical column of each field, -1 for none; empty in 0.1 files.
+    version
+        Format version of the file.
+    size
+        Bytes, when known.
+    base_id
+        Base path that holds the file; this dataset when absent.
+    """
+
+    path: str
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    version: FormatVersion
+    size: int | None = None
+    base_id: int | None = None
+
+    @classmethod
+    def from_wire(cls, wire: table_pb2.DataFile) -> DataFile:
+        """Read the wire message."""
+        return cls(
+            path=wire.path,
+            fields=tuple(wire.fields),
+            column_indices=tuple(wire.column_indices),
+            version=storage_version(wire.file_major_version, wire.file_minor_version),
+            size=wire.file_size_bytes or None,
+            base_id=wire.base_id if wire.HasField("base_id") else None,
+        )
+
+    def to_wire(self) -> table_pb2.DataFile:
+        """Make the wire message."""
+        version = self.version
+        return table_pb2.DataFile(
+            path=self.path,
+            fields=self.fields,
+            column_indices=self.column_indices,
+            file_major_version=version.major,
+            file_minor_version=2 if version == FormatVersion(0, 1) else version.minor,
+            file_size_bytes=self.size or 0,
+            base_id=self.base_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionFile:
+    """Which rows of a fragment are deleted.
+
+    Parameters
+    ----------
+    bitmap
+        Whether the file is a roaring bitmap, else an Arrow file.
+    read_version, number
+        Parts of the file's name.
+    rows
+        Deleted rows; ``None`` in old datasets, where only the file tells.
+    base_id
+        Base path that holds the file; this dataset when absent.
+    """
+
+    bitmap: bool
+    read_version: int
+    number: int
+    rows: int | None
+    base_id: int | None = None
+
+    @classmethod
+    def from_wire(cls, wire: table_pb2.DeletionFile) -> DeletionFile:
+        """Read the wire message."""
+        return cls(
+            bitmap=wire.file_type == table_pb2.DeletionFile.BITMAP,
+            read_version=wire.read_version,
+            number=wire.id,
+            rows=wire.num_deleted_rows or None,
+            base_id=wire.base_id if wire.HasField("base_id") else None,
+        )
+
+    def to_wire(self) -> table_pb2.DeletionFile:
+        """Make the wire message."""
+        kinds = table_pb2.DeletionFile
+        return kinds(
+            file_type=kinds.BITMAP if self.bitmap else kinds.ARROW_ARRAY,
+            read_version=self.read_version,
+            id=self.number,
+            num_deleted_rows=self.rows or 0,
+            base_id=self.base_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """A horizontal part of a dataset.
+
+    Parameters
+    ----------
+    id
+        Identity within the dataset; 0 in transactions, where the commit gives one.
+    files
+        Data files; together they hold each live column at most once.
+    physical_rows
+        Rows in the files, deleted ones included.
+    deletion_file
+        Absent when no row is deleted.
+    row_ids
+        Wire form of the stable row ids, if the dataset has them.
+    updated_at, created_at
+        Wire forms of the versions in which rows were last changed and created.
+    """
+
+    id: int = 0
+    files: tuple[DataFile, ...]
+    physical_rows: int
+    deletion_file: DeletionFile | None = None
+    row_ids: bytes | None = None
+    updated_at: bytes | None = None
+    created_at: bytes | None = None
+
+    @property
+    def num_deletions(self) -> int | None:
+        """Deleted rows; ``None`` when only the deletion file tells."""
+        return 0 if self.deletion_file is None else self.deletion_file.rows
+
+    @classmethod
+    def from_wire(cls, wire: table_pb2.DataFragment) -> Fragment:
+        """Read the wire message."""
+        deleted = wire.HasField("deletion_file")
+        return cls(
+            id=wire.id,
+            files=tuple(map(DataFile.from_wire, wire.files)),
+            physical_rows=wire.physical_rows,
+            deletion_file=DeletionFile.from_wire(wire.deletion_file) if deleted else None,
+            row_ids=wire.inline_row_ids or None,
+            updated_at=wire.inline_last_updated_at_versions or None,
+            created_at=wire.inline_created_at_versions or None,
+        )
+
+    def to_wire(self) -> table_pb2.DataFragment:
+        """Make the wire message."""
+        wire = table_pb2.DataFragment(
+            id=self.id,
+            files=[one.to_wire() for one in self.files],
+            physical_rows=self.physical_rows,
+        )
+        if self.deletion_file is not None:
+            wire.deletion_file.CopyFrom(self.deletion_file.to_wire())
+        if self.row_ids is not None:
+            wire.inline_row_ids = self.row_ids
+        if self.updated_at is not None:
+            wire.inline_last_updated_at_versions = self.updated_at
+        if self.created_at is not None:
+            wire.inline_created_at_versions = self.created_at
+        return wire

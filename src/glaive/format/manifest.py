@@ -1,0 +1,301 @@
+"""Manifests: what one version of a dataset consists of.
+
+A manifest file is, in order: the index section (if there are indices), the transaction that
+made the version, the manifest message, each behind its length as ``u32``, and the footer.
+The message says where the first two begin.
+
+:class:`Manifest` keeps the parsed message and makes Python values of its parts when they are
+asked for: a dataset of 100,000 fragments opens at the speed of the protobuf parser.
+
+Specification: "Manifest file" and "Manifest" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from glaive.format.fields import LanceSchema
+from glaive.format.flags import Feature, check_readable
+from glaive.format.footer import ManifestFooter
+from glaive.format.fragment import Fragment, storage_version
+from glaive.format.paths import NamingScheme
+from glaive.format.pb import table_pb2
+from glaive.types import FormatVersion
+
+__all__ = ["Manifest", "decode_manifest", "encode_manifest"]
+
+_LENGTH: Final = struct.Struct("<I")
+_FORMATS: Final = {
+    text: FormatVersion(*map(int, text.split("."))) for text in ("0.1", "2.0", "2.1", "2.2", "2.3")
+}
+
+
+class Manifest:
+    """One version of a dataset.
+
+    Parameters
+    ----------
+    wire
+        The parsed message; never changed.
+    where
+        Full path of the file, for messages.
+    scheme
+        How this dataset's manifests are named.
+    transaction
+        Wire form of the transaction that made the version, if the file holds it.
+    index_section
+        Wire form of the index section, if there is one.
+    """
+
+    def __init__(
+        self,
+        wire: table_pb2.Manifest,
+        *,
+        where: str,
+        scheme: NamingScheme = "V2",
+        transaction: bytes | None = None,
+        index_section: bytes | None = None,
+    ) -> None:
+        self.wire = wire
+        self.where = where
+        self.scheme: NamingScheme = scheme
+        self.transaction = transaction
+        self.index_section = index_section
+        self.version: int = wire.version
+
+    def __repr__(self) -> str:
+        return f"Manifest(version={self.version}, fragments={self.num_fragments})"
+
+    # ----------------------------------------------------------------- content
+
+    @cached_property
+    def schema(self) -> LanceSchema:
+        """The columns."""
+        wire = self.wire
+        return LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.where)
+
+    @cached_property
+    def data_format(self) -> FormatVersion:
+        """Format version of new data files."""
+        text = self.wire.data_format.version
+        if text:
+            known = _FORMATS.get(text)
+            if known is None:
+                raise UnsupportedFeatureError(
+                    f"unknown data storage version {text!r} (in {self.where}); this reader knows "
+                    f"{', '.join(_FORMATS)}. The dataset was probably written by a newer Lance: "
+                    "upgrade glaive."
+                )
+            return known
+        for fragment in self.wire.fragments:
+            for file in fragment.files:
+                return storage_version(file.file_major_version, file.file_minor_version)
+        old = self.wire.writer_feature_flags & Feature.V2_FILES
+        return FormatVersion(2, 0) if old else FormatVersion(0, 1)
+
+    @property
+    def timestamp(self) -> datetime:
+        """Time of the commit, in microseconds."""
+        wire = self.wire.timestamp
+        try:
+            whole = datetime.fromtimestamp(wire.seconds, UTC)
+            return whole.replace(microsecond=wire.nanos // 1000)
+        except (ValueError, OverflowError, OSError) as error:
+            raise CorruptFileError(
+                "timestamp",
+                expected="seconds and nanoseconds since 1970",
+                found=f"{wire.seconds} and {wire.nanos}",
+                where=self.where,
+            ) from error
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """Table configuration."""
+        return dict(self.wire.config)
+
+    @property
+    def table_metadata(self) -> Mapping[str, str]:
+        """Free metadata of the table."""
+        return dict(self.wire.table_metadata)
+
+    @property
+    def max_fragment_id(self) -> int:
+        """Highest fragment id ever used; -1 while there was none."""
+        return self.wire.max_fragment_id if self.wire.HasField("max_fragment_id") else -1
+
+    def uses(self, feature: Feature) -> bool:
+        """Whether a flag is set in one of the two words."""
+        return bool((self.wire.reader_feature_flags | self.wire.writer_feature_flags) & feature)
+
+    @cached_property
+    def indices(self) -> list[table_pb2.IndexMetadata]:
+        """Wire entries of the index section, in order."""
+        if self.index_section is None:
+            return []
+        section = _parse(table_pb2.IndexSection, self.index_section, "index section", self.where)
+        return list(section.indices)
+
+    # --------------------------------------------------------------- fragments
+
+    @property
+    def num_fragments(self) -> int:
+        """Number of fragments."""
+        return len(self.wire.fragments)
+
+    def fragment(self, position: int) -> Fragment:
+        """The fragment at a position of the list."""
+        return Fragment.from_wire(self.wire.fragments[position])
+
+    def fragments(self) -> Iterator[Fragment]:
+        """All fragments, in order."""
+        return map(Fragment.from_wire, self.wire.fragments)
+
+    @cached_property
+    def fragment_ids(self) -> NDArray[np.int64]:
+        """Id of each fragment, in list order."""
+        return self._column(fragment.id for fragment in self.wire.fragments)
+
+    def position_of(self, fragment_id: int) -> int:
+        """Position in the list of the fragment with this id.
+
+        Raises
+        ------
+        NotFoundError
+            The version has no such fragment.
+        """
+        found = np.flatnonzero(self.fragment_ids == fragment_id)
+        if not len(found):
+            raise NotFoundError(f"version {self.version} has no fragment {fragment_id}")
+        return int(found[0])
+
+    @cached_property
+    def physical_rows(self) -> NDArray[np.int64]:
+        """Rows in the files of each fragment, deleted ones included."""
+        return self._column(fragment.physical_rows for fragment in self.wire.fragments)
+
+    @cached_property
+    def deleted_rows(self) -> NDArray[np.int64]:
+        """Deleted rows of each fragment; -1 where only the deletion file tells."""
+        return self._column(
+            (fragment.deletion_file.num_deleted_rows or -1)
+            if fragment.HasField("deletion_file")
+            else 0
+            for fragment in self.wire.fragments
+        )
+
+    def count_rows(self) -> int | None:
+        """Live rows; ``None`` when a deletion file of an old dataset has to be read for it."""
+        deleted = self.deleted_rows
+        if len(deleted) and int(deleted.min()) < 0:
+            return None
+        return int(self.physical_rows.sum()) - int(deleted.sum())
+
+    def _column(self, values: Iterator[int]) -> NDArray[np.int64]:
+        try:
+            return np.fromiter(values, np.int64, self.num_fragments)
+        except OverflowError as error:
+            raise CorruptFileError(
+                "fragments",
+                expected="ids and row counts below 2^63",
+                found="more",
+                where=self.where,
+            ) from error
+
+
+def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2") -> Manifest:
+    """Read a whole manifest file.
+
+    Raises
+    ------
+    NotLanceError
+        The bytes do not end like a manifest.
+    CorruptFileError
+        A section does not lie within the file, or is no message.
+    UnsupportedFeatureError
+        The version needs a feature that this reader does not know; the message names it.
+    """
+    footer = ManifestFooter.parse(data, data.size, where=where)
+    view = memoryview(data)
+    end = data.size - ManifestFooter.SIZE
+    wire = _parse(
+        table_pb2.Manifest,
+        _section(view, footer.position, end, "manifest", where),
+        "manifest",
+        where,
+    )
+    check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
+    transaction = index_section = None
+    if wire.HasField("transaction_section"):
+        transaction = bytes(
+            _section(view, wire.transaction_section, footer.position, "transaction", where)
+        )
+    elif wire.HasField("transaction_section_deprecated"):
+        at = wire.transaction_section_deprecated
+        transaction = bytes(_section(view, at, footer.position, "transaction", where))
+    if wire.HasField("index_section"):
+        index_section = bytes(
+            _section(view, wire.index_section, footer.position, "index section", where)
+        )
+    return Manifest(
+        wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
+    )
+
+
+def _section(view: memoryview, at: int, end: int, what: str, where: str) -> memoryview:
+    """Bytes of the section whose length stands at ``at``; it ends at or before ``end``."""
+    if at + _LENGTH.size > end:
+        raise CorruptFileError(
+            f"position of the {what}", expected=f"below {end}", found=f"{at}", where=where
+        )
+    (size,) = _LENGTH.unpack_from(view, at)
+    start = at + _LENGTH.size
+    if start + size > end:
+        raise CorruptFileError(
+            f"length of the {what}",
+            expected=f"at most {end - start} bytes",
+            found=f"{size}",
+            where=where,
+        )
+    return view[start : start + size]
+
+
+def _parse(kind: Any, data: bytes | memoryview, what: str, where: str) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise CorruptFileError(
+            what,
+            expected="a protobuf message",
+            found=f"{len(data)} bytes that are none",
+            where=where,
+        ) from error
+
+
+def encode_manifest(
+    wire: table_pb2.Manifest, *, transaction: bytes, index_section: bytes | None
+) -> list[bytes]:
+    """Pieces of a manifest file; sets the positions in ``wire``."""
+    pieces: list[bytes] = []
+    position = 0
+    wire.ClearField("index_section")
+    wire.ClearField("transaction_section_deprecated")
+    if index_section is not None:
+        wire.index_section = position
+        pieces += [_LENGTH.pack(len(index_section)), index_section]
+        position += _LENGTH.size + len(index_section)
+    wire.transaction_section = position
+    pieces += [_LENGTH.pack(len(transaction)), transaction]
+    position += _LENGTH.size + len(transaction)
+    message = wire.SerializeToString()
+    pieces += [_LENGTH.pack(len(message)), message, ManifestFooter(position).build()]
+    return pieces

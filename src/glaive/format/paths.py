@@ -1,0 +1,120 @@
+"""Names of the files of a dataset, relative to its root.
+
+Manifests are named in one of two ways, never both in one dataset:
+
+======== ===================================================== =========================
+scheme   name                                                  example, version 7
+======== ===================================================== =========================
+V1       the version                                           ``7.manifest``
+V2       2^64 - 1 - version as 20 digits: the newest is first  ``18446744073709551608…``
+detached ``d`` and the version, which has bit 63 set           ``d9223372036854775815…``
+======== ===================================================== =========================
+
+Specification: "Directory layout" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = [
+    "DATA",
+    "DELETIONS",
+    "DETACHED",
+    "HINT",
+    "INDICES",
+    "TRANSACTIONS",
+    "VERSIONS",
+    "ManifestName",
+    "NamingScheme",
+    "data_file_path",
+    "deletion_file_path",
+    "manifest_path",
+    "new_data_file_name",
+    "parse_manifest_name",
+    "transaction_path",
+]
+
+VERSIONS: Final = "_versions"
+DATA: Final = "data"
+TRANSACTIONS: Final = "_transactions"
+DELETIONS: Final = "_deletions"
+INDICES: Final = "_indices"
+HINT: Final = "_versions/latest_version_hint.json"
+
+DETACHED: Final = 1 << 63
+"""Bit of the version number of manifests that are no part of the history."""
+
+NamingScheme = Literal["V1", "V2"]
+
+_SUFFIX: Final = ".manifest"
+_MAX: Final = 2**64 - 1
+_V2_LENGTH: Final = 20 + len(_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestName:
+    """What a manifest's file name says."""
+
+    version: int
+    scheme: NamingScheme
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the version is no part of the history."""
+        return bool(self.version & DETACHED)
+
+
+def manifest_path(version: int, scheme: NamingScheme = "V2") -> str:
+    """Path of the manifest of a version."""
+    if version & DETACHED:
+        return f"{VERSIONS}/d{version}{_SUFFIX}"
+    if scheme == "V2":
+        return f"{VERSIONS}/{_MAX - version:020d}{_SUFFIX}"
+    return f"{VERSIONS}/{version}{_SUFFIX}"
+
+
+def parse_manifest_name(name: str) -> ManifestName | None:
+    """Version and scheme of a file in ``_versions``; ``None`` for any other file."""
+    if not name.endswith(_SUFFIX):
+        return None
+    detached = name.startswith("d")
+    digits = name[1 : -len(_SUFFIX)] if detached else name[: -len(_SUFFIX)]
+    if not (digits.isascii() and digits.isdecimal()):
+        return None
+    number = int(digits)
+    if number > _MAX or detached != bool(detached and number & DETACHED):
+        return None
+    if detached:
+        return ManifestName(number, "V2")
+    if len(name) == _V2_LENGTH:
+        return ManifestName(_MAX - number, "V2")
+    return None if number & DETACHED else ManifestName(number, "V1")
+
+
+def new_data_file_name() -> str:
+    """A name nobody else chooses: 24 random bits as such, 104 more as hexadecimal digits.
+
+    The spread of the first characters keeps object stores from putting all files of a
+    dataset on one partition.
+    """
+    random = os.urandom(16)
+    return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
+
+
+def data_file_path(name: str) -> str:
+    """Path of a data file named in a manifest."""
+    return f"{DATA}/{name}"
+
+
+def transaction_path(name: str) -> str:
+    """Path of a transaction file named in a manifest: ``<read version>-<uuid>.txn``."""
+    return f"{TRANSACTIONS}/{name}"
+
+
+def deletion_file_path(fragment: int, read_version: int, number: int, *, bitmap: bool) -> str:
+    """Path of the deletion file of a fragment."""
+    suffix = "bin" if bitmap else "arrow"
+    return f"{DELETIONS}/{fragment}-{read_version}-{number}.{suffix}"
