@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import operator
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -122,9 +124,11 @@ def test_all_lists_what_a_module_offers() -> None:
     )
 
 
-@pytest.mark.parametrize("name", glaive.__all__)
-def test_every_public_name_can_be_had(name: str) -> None:
-    assert getattr(glaive, name) is not None
+def test_every_public_name_can_be_had_and_is_documented() -> None:
+    page = (DOCS / "guide" / "api.md").read_text("utf-8")
+    for name in glaive.__all__:
+        assert hasattr(glaive, name)
+        assert f"`{name}" in page, f"docs/guide/api.md does not mention {name}"
 
 
 # --- versions and registries --------------------------------------------------------------
@@ -173,10 +177,15 @@ def test_settings_are_documented(field: str) -> None:
 
 # --- kernels: door, twin, loop ------------------------------------------------------------
 
-LOOPS = PACKAGE / "kernels" / "loops"
-LOOP_MODULES = sorted(
-    path.stem for path in LOOPS.glob("*.py") if path.stem not in {"__init__", "memory"}
+KERNELS = PACKAGE / "kernels"
+LOOPS = sorted(path for path in (KERNELS / "loops").glob("*.py") if path.stem != "__init__")
+DOORS = sorted(
+    path
+    for path in KERNELS.glob("*.py")
+    if "glaive.kernels.loops import" in path.read_text("utf-8")
 )
+
+stem = operator.attrgetter("stem")
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
@@ -187,51 +196,52 @@ def called(function: ast.AST) -> set[str]:
     return {identifier(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
 
 
-@pytest.mark.parametrize("name", LOOP_MODULES)
-def test_every_loop_stands_behind_a_door(name: str) -> None:
-    loops = functions(LOOPS / f"{name}.py")
-    from_loops = set().union(*(called(loop) for loop in loops))
-    door = (PACKAGE / "kernels" / f"{name}.py").read_text("utf-8")
-    for loop in loops:
-        assert any(identifier(mark) == "loop" for mark in loop.decorator_list), (
-            f"{name}.{loop.name}: loops are module-level functions under @loop"
-        )
-        assert loop.name in from_loops or re.search(rf"\b{loop.name}\b", door), (
-            f"{name}.{loop.name}: no door in glaive.kernels.{name} calls it"
-        )
+def loops_in(path: Path) -> list[ast.FunctionDef]:
+    return [
+        function
+        for function in functions(path)
+        if any(identifier(mark) == "loop" for mark in function.decorator_list)
+    ]
 
 
-@pytest.mark.parametrize("name", LOOP_MODULES)
-def test_loops_neither_raise_nor_allocate(name: str) -> None:
-    tree = parse(LOOPS / f"{name}.py")
+@pytest.mark.parametrize("module", LOOPS, ids=stem)
+def test_every_loop_stands_behind_a_door(module: Path) -> None:
+    behind = set().union(*(called(parse(path)) for path in [*DOORS, *LOOPS]))
+    lost = {loop.name for loop in loops_in(module)} - behind
+    assert not lost, "no door and no other loop calls these: remove them"
+
+
+@pytest.mark.parametrize("module", LOOPS, ids=stem)
+def test_loops_neither_raise_nor_allocate(module: Path) -> None:
     forbidden = {"empty", "zeros", "ones", "full", "arange", "array", "list", "dict", "allocate"}
-    assert not any(isinstance(node, ast.Raise | ast.Try) for node in ast.walk(tree))
-    assert not called(tree) & forbidden, "allocate in the door and pass the address"
+    for loop in loops_in(module):
+        assert not any(isinstance(node, ast.Raise | ast.Try) for node in ast.walk(loop))
+        assert not called(loop) & forbidden, f"{loop.name}: allocate in the door"
 
 
-@pytest.mark.parametrize("name", LOOP_MODULES)
-def test_doors_load_their_loops_late(name: str) -> None:
-    body = parse(PACKAGE / "kernels" / f"{name}.py").body
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.py")), ids=stem)
+def test_kernels_load_their_loops_late(path: Path) -> None:
     at_import = {
         found
-        for node in body
+        for node in parse(path).body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for found in imports(node)
     }
-    assert not any(found.startswith("glaive.kernels.loops") for found in at_import)
+    assert not any(found.startswith(("glaive.kernels.loops", "numba")) for found in at_import)
 
 
-@pytest.mark.parametrize("name", LOOP_MODULES)
-def test_warmup_can_exercise_every_door(name: str) -> None:
-    assert callable(importlib.import_module(f"glaive.kernels.{name}").exercise)
+@pytest.mark.parametrize("door", DOORS, ids=stem)
+def test_warmup_can_exercise_every_door(door: Path) -> None:
+    assert callable(importlib.import_module(dotted(door)).exercise)
 
 
-@pytest.mark.parametrize("name", LOOP_MODULES)
-def test_every_kernel_is_compared_with_its_twin(name: str) -> None:
-    text = (TESTS / "kernels" / f"test_{name}.py").read_text("utf-8")
-    assert "force_tier" in text, "run the doors under both tiers and compare"
-    assert "numba" in text
-    assert "numpy" in text
+@pytest.mark.parametrize("door", DOORS, ids=stem)
+def test_every_door_is_compared_with_its_twin(door: Path) -> None:
+    for path in (TESTS / "kernels").glob("test_*.py"):
+        text = path.read_text("utf-8")
+        if "force_tier" in text and dotted(door) in set(imports(ast.parse(text))):
+            return
+    pytest.fail(f"no test runs {dotted(door)} under force_tier('numpy') and ('numba')")
 
 
 # --- errors -------------------------------------------------------------------------------
@@ -315,12 +325,18 @@ def test_layers_point_down() -> None:
 
 # --- texts --------------------------------------------------------------------------------
 
-TEXTS = sorted(
-    path
-    for folder in ("src", "tests", "docs", "benchmarks", "tools", "examples")
-    for path in (ROOT / folder).rglob("*")
-    if path.suffix in {".py", ".pyi", ".md", ".proto", ".toml", ".svg", ".sql"}
-) + [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / ".ci" / "run", *sorted(ROOT.glob("*.md"))]
+TEXTS = [
+    *sorted(
+        path
+        for folder in ("src", "tests", "docs", "benchmarks", "tools")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".pyi", ".md", ".proto", ".svg"}
+    ),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "Makefile",
+    ROOT / "pyproject.toml",
+    ROOT / ".ci" / "run",
+]
 
 
 def test_no_path_of_one_machine() -> None:
@@ -363,3 +379,23 @@ def test_links_between_documents_lead_somewhere() -> None:
         if "://" not in target and not (path.parent / target).exists()
     ]
     assert broken == []
+
+
+def headings(text: str) -> list[str]:
+    return [line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("#")]
+
+
+def test_modules_cite_sections_that_exist() -> None:
+    pages = {path.name: headings(path.read_text("utf-8")) for path in DOCS.glob("format/*.md")}
+    cited = re.compile(r'((?:"[^"]+"(?:,| and)?\s+)+)in ``docs/format(?:/([\w.]+))?``')
+    missing = []
+    for path in sources():
+        doc = ast.get_docstring(parse(path)) or ""
+        for names, page in cited.findall(doc):
+            known = pages[page] if page else list(chain.from_iterable(pages.values()))
+            missing += [
+                f"{name_of(path)}: {name!r} in {page or 'any page'}"
+                for name in re.findall(r'"([^"]+)"', names)
+                if not any(name.lower() in heading for heading in known)
+            ]
+    assert missing == []
