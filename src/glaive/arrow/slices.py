@@ -1,0 +1,66 @@
+"""Parts of blocks and bitmaps: views where bytes allow it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
+
+__all__ = ["count_bits", "slice_bits", "slice_block"]
+
+
+def slice_block(block: Block, start: int, count: int) -> Block:
+    """Values ``start`` to ``start + count`` of a block.
+
+    A view of the same memory, but for single bits that do not begin at a byte: those are
+    copied.
+    """
+    if isinstance(block, FixedWidth):
+        return _slice_fixed(block, start, count)
+    if isinstance(block, Variable):
+        width = block.offset_bits // 8
+        offsets = block.offsets.slice(start * width, (count + 1) * width)
+        return Variable(offsets, block.offset_bits, block.data, count)
+    if isinstance(block, FixedList):
+        at, length = start * block.dimension, count * block.dimension
+        validity = None if block.validity is None else slice_bits(block.validity, at, length)
+        items = slice_block(block.items, at, length)
+        return FixedList(items, block.dimension, validity, count)
+    if isinstance(block, Dictionary):
+        return Dictionary(_slice_fixed(block.indices, start, count), block.items, count)
+    return Constant(block.value, count)
+
+
+def _slice_fixed(block: FixedWidth, start: int, count: int) -> FixedWidth:
+    if block.bits == 1:
+        return FixedWidth(slice_bits(block.values, start, count), 1, count)
+    width = block.bits // 8
+    return FixedWidth(block.values.slice(start * width, count * width), block.bits, count)
+
+
+def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
+    """Bits ``start`` to ``start + count`` as a bitmap that begins at bit 0.
+
+    A view when ``start`` is a multiple of 8, else a copy. Bits behind the last are undefined.
+    """
+    first, shift = divmod(start, 8)
+    if not shift or not count:
+        return bitmap.slice(first, (count + 7) // 8)
+    end = (start + count + 7) // 8
+    source = np.frombuffer(bitmap, np.uint8, end - first, first)
+    shifted = source >> np.uint8(shift)
+    shifted[:-1] |= source[1:] << np.uint8(8 - shift)
+    return pa.py_buffer(shifted[: (count + 7) // 8])
+
+
+def count_bits(bitmap: pa.Buffer, count: int) -> int:
+    """Number of set bits among the first ``count``."""
+    whole, rest = divmod(count, 8)
+    total = 0
+    if whole:
+        total = int(np.bitwise_count(np.frombuffer(bitmap, np.uint8, whole)).sum(dtype=np.int64))
+    if rest:
+        last = np.frombuffer(bitmap, np.uint8, 1, whole).item()
+        total += (last & ((1 << rest) - 1)).bit_count()
+    return total

@@ -1,0 +1,95 @@
+"""Pick the encoding of the levels of a mini-block page: the smallest that the version allows.
+
+All chunks of a page share one description, and each is encoded on its own:
+
+* inline bit-packing when the whole page has at most 1,024 levels;
+* out-of-line bit-packing, as wide as the page's highest level, when it has more;
+* run lengths, where the version has them, for levels that rarely change;
+* flat 16-bit levels when nothing is smaller.
+
+Specification: "Levels" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.encodings.protocol import ValueEncoding
+from glaive.encodings.registry import read_encoding
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.bitpack import BLOCK, out_of_line_sizes
+from glaive.types import Where
+
+__all__ = ["choose_level_encoding"]
+
+LEVEL_BITS = 16
+LEVEL_BYTES = LEVEL_BITS // 8
+RUN_BYTES = LEVEL_BYTES + 1
+RUN_HEADER = 8
+MAX_RUN = 255
+
+_WHERE = Where("levels to be written")
+
+
+def choose_level_encoding(
+    levels: NDArray[np.uint16], counts: NDArray[np.int64], *, runs: bool
+) -> ValueEncoding:
+    """Pick the encoding that makes these levels smallest.
+
+    Parameters
+    ----------
+    levels
+        All levels of the page.
+    counts
+        Levels per chunk, adding up to all of them.
+    runs
+        Whether the version allows run lengths for levels.
+    """
+    flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=LEVEL_BITS))
+    width = max(int(levels.max(initial=0)).bit_length(), 1)
+    best, smallest = flat, LEVEL_BYTES * len(levels)
+    if len(levels) <= BLOCK:
+        inline = len(counts) * (LEVEL_BYTES + width * BLOCK // 8)
+        if inline < smallest:
+            best, smallest = _inline(), inline
+    elif width < LEVEL_BITS:
+        packed = int(out_of_line_sizes(counts, LEVEL_BITS, width).sum())
+        if packed < smallest:
+            best, smallest = _out_of_line(width), packed
+    if runs and run_bytes(levels, counts, smallest) < smallest:
+        best = _runs(flat)
+    return read_encoding(best, _WHERE)
+
+
+def run_bytes(levels: NDArray[np.uint16], counts: NDArray[np.int64], limit: int) -> int:
+    """Bytes of the levels as run lengths; any number ≥ ``limit`` when that is passed."""
+    changes = levels[1:] != levels[:-1]
+    least = RUN_HEADER * len(counts) + RUN_BYTES * (int(np.count_nonzero(changes)) + 1)
+    if least >= limit:
+        return least
+    # Runs end where the level changes and where the chunk does.
+    ends = np.union1d(np.flatnonzero(changes) + 1, np.cumsum(counts))
+    lengths = np.diff(ends, prepend=0)
+    pieces = int((-(-lengths // MAX_RUN)).sum())
+    return RUN_HEADER * len(counts) + RUN_BYTES * pieces
+
+
+def _inline() -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(
+        inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=LEVEL_BITS)
+    )
+
+
+def _out_of_line(width: int) -> pb.CompressiveEncoding:
+    packed = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=width))
+    return pb.CompressiveEncoding(
+        out_of_line_bitpacking=pb.OutOfLineBitpacking(
+            uncompressed_bits_per_value=LEVEL_BITS, values=packed
+        )
+    )
+
+
+def _runs(flat: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
+    lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
+    return pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))

@@ -1,0 +1,146 @@
+"""What the layout message of a mini-block page says, checked and ready for use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+from typing import Any
+
+from glaive.encodings.limits import LevelLimits, level_limits, read_layers
+from glaive.encodings.protocol import Layer, PageBytes, ValueEncoding
+from glaive.encodings.registry import read_encoding
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.kernels.chunks import header_size
+from glaive.types import Where
+
+__all__ = ["MiniBlockForm"]
+
+MAX_BUFFERS = 64
+"""Value buffers per chunk at most; nothing that exists needs more than a handful."""
+
+
+@lru_cache(maxsize=64)
+def _header(level_pieces: int, value_pieces: int, value_width: int) -> Struct:
+    sizes = "H" * value_pieces if value_width == 2 else "I" * value_pieces
+    return Struct("<H" + "H" * level_pieces + sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniBlockForm:
+    """The encodings and shape of a mini-block page.
+
+    Parameters
+    ----------
+    value, rep, definition, dictionary
+        Encodings of values, levels and dictionary items; None where the page has none.
+    num_items
+        Visible entries of the page.
+    limits
+        What the layers allow levels to be.
+    nullable_item
+        Whether the only layer is a nullable leaf: then validity is a bitmap.
+    value_width
+        Bytes of a chunk word, and of a value buffer's size in chunk headers: 2 or 4.
+    header, header_room
+        The chunk header, and its bytes with fill.
+    level_pieces, pieces
+        Buffers per chunk: of levels, and in all.
+    """
+
+    value: ValueEncoding
+    rep: ValueEncoding | None
+    definition: ValueEncoding | None
+    dictionary: ValueEncoding | None
+    num_dictionary_items: int
+    num_items: int
+    layers: tuple[Layer, ...]
+    limits: LevelLimits
+    nullable_item: bool
+    value_width: int
+    header: Struct
+    header_room: int
+    level_pieces: int
+    pieces: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> MiniBlockForm:
+        """Read a ``MiniBlockLayout``; its parts must not contradict each other."""
+        layers = read_layers(message.layers, where)
+        limits = level_limits(layers)
+        value = read_encoding(message.value_compression, where)
+        num_buffers = message.num_buffers
+        if num_buffers != value.num_buffers or num_buffers > MAX_BUFFERS:
+            raise CorruptFileError(
+                "num_buffers of a mini-block page",
+                expected=f"{value.num_buffers} for value encoding {value.wire_name!r}",
+                found=f"{num_buffers}",
+                where=where,
+            )
+        parts: dict[str, ValueEncoding | None] = {}
+        for name, field in (
+            ("rep", "rep_compression"),
+            ("definition", "def_compression"),
+            ("dictionary", "dictionary"),
+        ):
+            given = message.HasField(field)
+            parts[name] = read_encoding(getattr(message, field), where) if given else None
+        _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
+        level_pieces = (parts["rep"] is not None) + (parts["definition"] is not None)
+        width = 4 if message.has_large_chunk else 2
+        return cls(
+            value=value,
+            rep=parts["rep"],
+            definition=parts["definition"],
+            dictionary=parts["dictionary"],
+            num_dictionary_items=message.num_dictionary_items,
+            num_items=message.num_items,
+            layers=layers,
+            limits=limits,
+            nullable_item=layers == (Layer.NULLABLE_ITEM,),
+            value_width=width,
+            header=_header(level_pieces, num_buffers, width),
+            header_room=(header_size(level_pieces, num_buffers, width) + 7) & ~7,
+            level_pieces=level_pieces,
+            pieces=level_pieces + num_buffers,
+        )
+
+    def check_page(self, page: PageBytes) -> None:
+        """Check the number of the page's buffers and rows against the form."""
+        buffers = 2 + (self.dictionary is not None) + (self.rep is not None)
+        if len(page.ranges) != buffers:
+            raise CorruptFileError(
+                "buffers of a mini-block page",
+                expected=f"{buffers}",
+                found=f"{len(page.ranges)}",
+                where=page.where,
+            )
+        if self.rep is None and self.num_items != page.rows:
+            raise CorruptFileError(
+                "num_items of a mini-block page without lists",
+                expected=f"{page.rows}, one per row",
+                found=f"{self.num_items}",
+                where=page.where,
+            )
+
+
+def _check_repetition(max_rep: int, rep: ValueEncoding | None, depth: int, where: Where) -> None:
+    if (rep is not None) != (max_rep > 0):
+        raise CorruptFileError(
+            "repetition levels of a mini-block page",
+            expected=f"levels for {max_rep} list layers",
+            found="none" if rep is None else "levels",
+            where=where,
+        )
+    if depth > 1:
+        raise UnsupportedFeatureError(
+            f"repetition index of depth {depth} (in {where}); this reader knows depth 1. "
+            "The file was probably written by a newer Lance: upgrade glaive."
+        )
+    if depth != (max_rep > 0):
+        raise CorruptFileError(
+            "repetition index of a mini-block page",
+            expected=f"depth {int(max_rep > 0)} for {max_rep} list layers",
+            found=f"depth {depth}",
+            where=where,
+        )

@@ -1,0 +1,344 @@
+"""Mini-block pages: small values in chunks of a few KiB, each decoded on its own.
+
+====== ====================== ===========================================================
+buffer content                present
+====== ====================== ===========================================================
+0      chunk words            always
+1      chunks, back to back   always
+2      dictionary             when the layout names a dictionary encoding
+last   repetition index       when the column has lists
+====== ====================== ===========================================================
+
+Reading finds the chunks in the chunk table, parses their headers together, and hands all
+their levels and all their values to one codec call each. On a mapped file nothing is
+fetched; else the small buffers come first and are kept, then just the chunks that are
+needed. A page that is read whole, or is small, comes with one request.
+
+Specification: "Mini-block pages" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block
+from glaive.arrow.slices import slice_block
+from glaive.encodings.chunk_table import ChunkTable
+from glaive.encodings.miniblock_chunks import ChunkReader
+from glaive.encodings.miniblock_form import MiniBlockForm
+from glaive.encodings.miniblock_levels import (
+    NULL_BIT,
+    LevelReader,
+    ListChunks,
+    select_rows,
+    trim_rows,
+)
+from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.registry import page_layout
+from glaive.errors import RowIndexError
+from glaive.kernels.chunks import ChunkHeaders
+from glaive.types import ByteRange
+
+__all__ = ["ONE_REQUEST", "MiniBlockPage"]
+
+ONE_REQUEST = 64 * 1024
+"""Pages of up to this many bytes are fetched whole."""
+
+_ZERO = np.zeros(1, np.int64)
+_ZERO.setflags(write=False)
+
+Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
+
+
+@dataclass(slots=True)
+class _Small:
+    """What the small buffers say; kept with the page once read."""
+
+    table: ChunkTable
+    items: Block | None
+
+
+@page_layout
+class MiniBlockPage(PageReader):
+    """A page of chunks; cheap to open, random access by chunk."""
+
+    wire_name: ClassVar[str] = "mini_block_layout"
+
+    def __init__(self, form: MiniBlockForm, page: PageBytes) -> None:
+        self.rows = page.rows
+        self._form = form
+        self._page = page
+        self._small: _Small | None = None
+        self._chunks = ChunkReader(form, page.where)
+        self._levels = LevelReader(form, page.where)
+
+    @classmethod
+    def from_wire(cls, message: Any, page: PageBytes) -> Self:
+        """Parse a ``MiniBlockLayout``."""
+        form = MiniBlockForm.from_wire(message, page.where)
+        form.check_page(page)
+        return cls(form, page)
+
+    # ------------------------------------------------------------------ entry points
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``: decodes the chunks they lie in, cuts the ends off."""
+        if not 0 <= start <= stop <= self.rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a page with {self.rows} rows (in {self._page.where})"
+            )
+        if start == stop:
+            return self._levels.empty_leaf()
+        return self._with_small(partial(self._read, start, stop), whole=stop - start == self.rows)
+
+    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+        """The rows at these positions; one row of a mapped page costs a few microseconds."""
+        at_hand = self._page.at_hand
+        if len(rows) == 1 and at_hand is not None and not self._form.limits.max_rep:
+            return self._take_one(self._small or self._load(at_hand), at_hand[1], rows.item(0))
+        if not len(rows):
+            return self._levels.empty_leaf()
+        return self._with_small(partial(self._take, rows), whole=False)
+
+    # ------------------------------------------------------------------ fetching
+
+    def _with_small(
+        self, then: Callable[[_Small, pa.Buffer | None], Fetch[Leaf] | Leaf], *, whole: bool
+    ) -> Fetch[Leaf] | Leaf:
+        """Go on once the small buffers are read, with all chunks if they are at hand."""
+        at_hand = self._page.at_hand
+        if at_hand is not None:
+            return then(self._small or self._load(at_hand), at_hand[1])
+        if self._small is not None:
+            return then(self._small, None)
+        ranges = self._page.ranges
+        if whole or sum(part.size for part in ranges) <= ONE_REQUEST:
+            return Fetch(ranges, lambda buffers: then(self._load(buffers), buffers[1]))
+        return Fetch(
+            (ranges[0], *ranges[2:]),
+            lambda buffers: then(self._load([buffers[0], None, *buffers[1:]]), None),
+        )
+
+    def _with_chunks(
+        self,
+        small: _Small,
+        chunks: pa.Buffer | None,
+        ids: slice | NDArray[np.int64],
+        then: Then,
+    ) -> Fetch[Leaf] | Leaf:
+        """Go on with a buffer that holds the chunks ``ids`` (ascending), and where in it."""
+        table = small.table
+        if chunks is not None:
+            return then(chunks, table.offsets[:-1][ids])
+        if isinstance(ids, slice):
+            first, last = np.array([ids.start]), np.array([ids.stop])
+        else:
+            breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+            first = ids[np.concatenate(([0], breaks))]
+            last = ids[np.concatenate((breaks - 1, [-1]))] + 1
+        base = self._page.ranges[1].offset
+        begin, end = table.offsets[first], table.offsets[last]
+        ranges = [
+            ByteRange(base + offset, size)
+            for offset, size in zip(begin.tolist(), (end - begin).tolist(), strict=True)
+        ]
+        sizes = table.sizes[ids]
+        starts = np.cumsum(sizes) - sizes
+
+        def resume(buffers: list[pa.Buffer]) -> Leaf:
+            data = buffers[0] if len(buffers) == 1 else pa.py_buffer(b"".join(buffers))
+            return then(data, starts)
+
+        return Fetch(ranges, resume)
+
+    def _load(self, buffers: list[pa.Buffer] | list[pa.Buffer | None]) -> _Small:
+        """Read and check chunk words, dictionary and repetition index; keep them."""
+        form, where = self._form, self._page.where
+        words = buffers[0]
+        if words is None:
+            raise TypeError("the chunk words come with the small buffers")
+        table = ChunkTable.decode(
+            words,
+            form.value_width,
+            size=self._page.ranges[1].size,
+            num_items=form.num_items,
+            where=where,
+        )
+        if form.limits.max_rep:
+            table.add_rows(buffers[-1], self.rows, where)
+        items = None
+        if form.dictionary is not None:
+            data, count = buffers[2], np.array([form.num_dictionary_items], np.int64)
+            items = form.dictionary.decode_blocks(
+                data, _ZERO, np.array([data.size], np.int64), count, where
+            )
+        self._small = small = _Small(table, items)
+        return small
+
+    # ------------------------------------------------------------------ ranges
+
+    def _read(
+        self, start: int, stop: int, small: _Small, chunks: pa.Buffer | None
+    ) -> Fetch[Leaf] | Leaf:
+        table = small.table
+        if table.rows is not None:
+            first, last = (int(chunk) for chunk in table.rows.chunks_of(start, stop - 1))
+        else:
+            first, last = table.find_one(start), table.find_one(stop - 1) + 1
+        ids = slice(first, last)
+        finish = self._finish_lists if table.rows is not None else self._finish_flat
+        return self._with_chunks(small, chunks, ids, partial(finish, small, ids, start, stop))
+
+    def _finish_flat(
+        self,
+        small: _Small,
+        ids: slice,
+        start: int,
+        stop: int,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table = small.table
+        counts = table.counts[ids]
+        first = int(table.firsts[ids.start])
+        total = int(table.firsts[ids.stop]) - first
+        headers = self._chunks.headers(data, starts, table.sizes[ids])
+        values = self._chunks.decode(data, headers, counts, small.items)
+        low, rows = start - first, stop - start
+        if rows != total:
+            values = slice_block(values, low, rows)
+        leaf = Leaf(values, rows, rows, self._form.layers)
+        if self._form.definition is not None:
+            self._levels.read_flat(leaf, data, headers, counts, low)
+        return leaf
+
+    def _finish_lists(
+        self,
+        small: _Small,
+        ids: slice,
+        start: int,
+        stop: int,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table = small.table
+        lists, headers = self._list_chunks(small, ids, data, starts)
+        cut = trim_rows(lists, start - int(lists.row_starts[0]), stop - start)
+        values = None
+        if cut.values:
+            values = self._chunks.decode(data, headers, table.counts[ids], small.items)
+            if cut.values != lists.visible:
+                values = slice_block(values, cut.first_value, cut.values)
+        return Leaf(values, stop - start, len(cut.rep), self._form.layers, cut.rep, cut.definition)
+
+    def _list_chunks(
+        self,
+        small: _Small,
+        ids: slice | NDArray[np.int64],
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> tuple[ListChunks, ChunkHeaders]:
+        table = small.table
+        headers = self._chunks.headers(data, starts, table.sizes[ids])
+        return self._levels.read_lists(data, headers, table, ids), headers
+
+    # ------------------------------------------------------------------ positions
+
+    def _take(
+        self, rows: NDArray[np.int64], small: _Small, chunks: pa.Buffer | None
+    ) -> Fetch[Leaf] | Leaf:
+        table = small.table
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= self.rows:
+            raise self._no_row(low if low < 0 else high)
+        if table.rows is not None:
+            begin, end = table.rows.chunks_of(rows, rows)
+            edges = np.bincount(begin, minlength=table.chunks + 1)
+            edges -= np.bincount(end, minlength=table.chunks + 1)
+            ids = np.flatnonzero(np.cumsum(edges))
+            return self._with_chunks(
+                small, chunks, ids, partial(self._pick_lists, small, ids, rows)
+            )
+        chunk = table.find(rows)
+        index = rows - table.firsts[chunk]
+        touched = np.zeros(table.chunks, np.bool_)
+        touched[chunk] = True
+        ids = np.flatnonzero(touched)
+        slot = (np.cumsum(touched) - 1)[chunk]
+        return self._with_chunks(
+            small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
+        )
+
+    def _pick_flat(
+        self,
+        small: _Small,
+        ids: NDArray[np.int64],
+        slot: NDArray[np.int64],
+        index: NDArray[np.int64],
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table = small.table
+        headers = self._chunks.headers(data, starts, table.sizes[ids])
+        counts = table.counts[ids]
+        values = self._chunks.pick(data, headers, counts, small.items, slot, index)
+        leaf = Leaf(values, len(slot), len(slot), self._form.layers)
+        if self._form.definition is not None:
+            position = (np.cumsum(counts) - counts)[slot] + index
+            self._levels.pick_flat(leaf, data, headers, counts, position)
+        return leaf
+
+    def _pick_lists(
+        self,
+        small: _Small,
+        ids: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        counts = small.table.counts[ids]
+        lists, headers = self._list_chunks(small, ids, data, starts)
+        picked = select_rows(lists, small.table, ids, rows)
+        values = None
+        if len(picked.values):
+            ends = np.cumsum(counts)
+            slot = ends.searchsorted(picked.values, "right")
+            index = picked.values - (ends - counts)[slot]
+            values = self._chunks.pick(data, headers, counts, small.items, slot, index)
+        return Leaf(
+            values,
+            len(rows),
+            len(picked.rep),
+            self._form.layers,
+            picked.rep,
+            picked.definition,
+        )
+
+    def _take_one(self, small: _Small, data: pa.Buffer, row: int) -> Leaf:
+        """One row of a page without lists, with as few Python steps as can be."""
+        if not 0 <= row < self.rows:
+            raise self._no_row(row)
+        form, table = self._form, small.table
+        chunk = table.find_one(row)
+        start, size = table.offsets.item(chunk), table.sizes.item(chunk)
+        count, index = table.counts.item(chunk), row - table.firsts.item(chunk)
+        levels, pieces = self._chunks.header(data, start, size)
+        values = self._chunks.pick_one(data, pieces, count, small.items, index)
+        leaf = Leaf(values, 1, 1, form.layers)
+        if form.definition is not None:
+            level = self._levels.one(data, pieces[0], levels, count, index)
+            if not form.nullable_item:
+                leaf.definition = np.array([level], np.uint16)
+            elif level:
+                leaf.validity, leaf.null_count = NULL_BIT, 1
+        return leaf
+
+    def _no_row(self, row: int) -> RowIndexError:
+        return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self._page.where})")
