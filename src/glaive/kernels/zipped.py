@@ -36,6 +36,7 @@ from glaive.kernels._zipped_twins import (
 __all__ = [
     "EntryForm",
     "Unzipped",
+    "check_ranges",
     "control_width",
     "exercise",
     "gather_pieces",
@@ -115,7 +116,7 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     Every row has one entry, or, with lists, one or more. All of it is checked: that rows lie
     within ``data`` and are filled exactly, and that levels are in range.
     """
-    _check_ranges(starts, stops, data.size, where)
+    check_ranges(starts, stops, data.size, where)
     starts = np.ascontiguousarray(starts, np.int64)
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_loops(int((stops - starts).sum()) // _WORK_BYTES):
@@ -164,7 +165,8 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
 
-def _check_ranges(starts: Words, stops: Words, size: int, where: object) -> None:
+def check_ranges(starts: Words, stops: Words, size: int, where: object) -> None:
+    """Refuse rows that are empty or not within ``size`` bytes."""
     bad = (starts < 0) | (stops <= starts) | (stops > size)
     if bad.any():
         at = int(np.argmax(bad))

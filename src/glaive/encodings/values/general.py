@@ -26,8 +26,9 @@ from glaive.arrow.blocks import Block, Variable
 from glaive.encodings.compression import Scheme, compress, decompress
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.row_runs import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import allocate, as_array
+from glaive.kernels._tier import as_array
 from glaive.kernels.zipped import gather_pieces
 from glaive.types import Where
 
@@ -104,7 +105,7 @@ class General(ValueEncoding):
         for part, each in zip(parts, all_sizes, strict=True):
             all_starts.append(at + np.cumsum(each) - each)
             at += part.size
-        data = parts[0] if len(parts) == 1 else _joined(parts)
+        data = join_buffers(parts)
         return MiniChunks(data, tuple(all_starts), all_sizes, chunks.counts, where)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
@@ -114,7 +115,7 @@ class General(ValueEncoding):
         data, packed = compress(
             self.scheme,
             self.level,
-            pa.py_buffer(memoryview(inner.buffers[0])),
+            pa.py_buffer(inner.buffers[0].data),
             np.cumsum(sizes) - sizes,
             sizes,
         )
@@ -140,7 +141,7 @@ class General(ValueEncoding):
         inner = self.values.encode_blocks(block, counts)
         starts = np.cumsum(inner.sizes) - inner.sizes
         data, sizes = compress(
-            self.scheme, self.level, pa.py_buffer(memoryview(inner.data)), starts, inner.sizes
+            self.scheme, self.level, pa.py_buffer(inner.data.data), starts, inner.sizes
         )
         return EncodedBlocks(as_array(data), sizes)
 
@@ -180,13 +181,4 @@ def _variable(data: pa.Buffer, sizes: NDArray[np.int64], offset_bits: int) -> Va
     bits = 64 if offset_bits == 64 or data.size > _INT32_MAX else 32
     offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
     np.cumsum(sizes, out=offsets[1:])
-    return Variable(pa.py_buffer(memoryview(offsets)), bits, data, len(sizes))
-
-
-def _joined(parts: list[pa.Buffer]) -> pa.Buffer:
-    out = allocate(sum(part.size for part in parts))
-    target, at = as_array(out), 0
-    for part in parts:
-        target[at : at + part.size] = as_array(part)
-        at += part.size
-    return out
+    return Variable(pa.py_buffer(offsets.data), bits, data, len(sizes))

@@ -1,0 +1,360 @@
+"""Constant pages: every value is null, or all values that are not are the same one.
+
+============== ================================== =====================================
+form           buffers                            values
+============== ================================== =====================================
+all null       none                               none
+with levels    rep, def                           none: nulls, or lists without items
+inline scalar  none; or rep, def                  ``inline_value`` of the message
+scalar         scalar; or scalar, rep, def        first buffer
+============== ================================== =====================================
+
+Levels are ``u16``, raw or (in pages without a scalar, from 2.2 on) through a block encoding
+that the message names; a buffer of levels may be empty. A **scalar** of more than 32 bytes,
+or of variable width, is stored as its Arrow buffers::
+
+    u32 buffers | u32 size of each | bytes of each
+
+The type of the column is not known here: a scalar of fixed width comes back with 8 bits per
+stored byte. For a boolean that is one byte of which bit 0 counts, so who builds a boolean
+array from 8-bit values must look at bit 0 of each.
+
+An empty struct has a column of this layout as well, all null, though its rows need not be.
+
+Specification: "Constant pages" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
+from glaive.encodings.limits import LevelLimits, check_levels, level_limits, read_layers
+from glaive.encodings.protocol import (
+    EncodedPage,
+    Fetch,
+    Layer,
+    Leaf,
+    PageBytes,
+    PageReader,
+    ValueEncoding,
+)
+from glaive.encodings.registry import page_layout, read_encoding
+from glaive.errors import CorruptFileError, RowIndexError, SchemaError
+from glaive.kernels._tier import as_array
+from glaive.kernels.levels import validity_from_levels
+from glaive.types import Where
+
+__all__ = ["MAX_INLINE", "ConstantPage", "encode_constant_page"]
+
+MAX_INLINE = 32
+"""Bytes of a scalar of fixed width up to which it stands in the message."""
+
+Levels = NDArray[np.uint16]
+
+
+class _Loaded(NamedTuple):
+    """The value and levels of a page, and the entry each row starts at (None: one each)."""
+
+    scalar: Block | None
+    rep: Levels | None
+    definition: Levels | None
+    row_starts: NDArray[np.int64] | None
+
+
+@page_layout
+@dataclass(slots=True)
+class ConstantPage(PageReader):
+    """A page of one value, or of none. Its buffers are small: read once and kept."""
+
+    wire_name: ClassVar[str] = "constant_layout"
+
+    rows: int
+    page: PageBytes
+    layers: tuple[Layer, ...]
+    limits: LevelLimits
+    inline: bytes | None
+    rep: tuple[ValueEncoding | None, int]
+    definition: tuple[ValueEncoding | None, int]
+    loaded: _Loaded | None = None
+
+    @classmethod
+    def from_wire(cls, message: Any, page: PageBytes) -> Self:
+        """Parse a ``ConstantLayout``; check the number of buffers."""
+        where = page.where
+        layers = read_layers(message.layers, where)
+        inline = message.inline_value if message.HasField("inline_value") else None
+        allowed = (0, 2) if inline is not None else (0, 1, 2, 3)
+        if len(page.ranges) not in allowed:
+            raise CorruptFileError(
+                "constant page",
+                expected=f"{' or '.join(map(str, allowed))} buffers",
+                found=str(len(page.ranges)),
+                where=where,
+            )
+        rep = definition = None
+        if message.HasField("rep_compression"):
+            rep = read_encoding(message.rep_compression, where)
+        if message.HasField("def_compression"):
+            definition = read_encoding(message.def_compression, where)
+        self = cls(
+            page.rows,
+            page,
+            layers,
+            level_limits(layers),
+            inline,
+            (rep, message.num_rep_values),
+            (definition, message.num_def_values),
+        )
+        if not page.ranges:
+            self.load([])
+        return self
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``: a cut of the levels, and one value."""
+        if not 0 <= start <= stop <= self.rows:
+            raise self._beyond(start, stop)
+
+        def cut(loaded: _Loaded) -> Leaf:
+            first, last = start, stop
+            if loaded.row_starts is not None:
+                first, last = int(loaded.row_starts[start]), int(loaded.row_starts[stop])
+            return self._leaf(loaded, slice(first, last), last - first, stop - start)
+
+        return self._with(cut)
+
+    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+        """The levels of these rows, and one value."""
+        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.rows):
+            raise self._beyond(int(rows.min()), int(rows.max()))
+
+        def pick(loaded: _Loaded) -> Leaf:
+            at, entries = rows, len(rows)
+            if loaded.row_starts is not None:
+                first = loaded.row_starts[rows]
+                sizes = loaded.row_starts[rows + 1] - first
+                entries = int(sizes.sum())
+                at = np.arange(entries) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+            return self._leaf(loaded, at, entries, len(rows))
+
+        return self._with(pick)
+
+    def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
+        if self.loaded is not None:
+            return then(self.loaded)
+        if self.page.at_hand is not None:
+            return then(self.load(self.page.at_hand))
+        return Fetch(self.page.ranges, lambda got: then(self.load(got)))
+
+    def load(self, buffers: list[pa.Buffer]) -> _Loaded:
+        """Parse and check the buffers of the page, and keep what they say."""
+        where = self.page.where
+        scalar: Block | None = None
+        if self.inline is not None:
+            scalar = FixedWidth(pa.py_buffer(self.inline), 8 * len(self.inline), 1)
+        elif len(buffers) % 2:
+            scalar = _read_scalar(buffers[0], where)
+        rep = definition = None
+        if len(buffers) >= 2:
+            rows = None if self.limits.max_rep else self.rows
+            rep = _read_levels("repetition", buffers[-2], self.rep, rows, where)
+            definition = _read_levels("definition", buffers[-1], self.definition, rows, where)
+        check_levels(rep, definition, self.limits, where)
+        if rep is not None and definition is not None and len(rep) != len(definition):
+            raise CorruptFileError(
+                "definition levels",
+                expected=f"{len(rep)}, as there are repetition levels",
+                found=str(len(definition)),
+                where=where,
+            )
+        self.loaded = _Loaded(scalar, rep, definition, self._row_starts(rep, definition))
+        return self.loaded
+
+    def _row_starts(
+        self, rep: Levels | None, definition: Levels | None
+    ) -> NDArray[np.int64] | None:
+        """Entry at which each row starts, with the number of entries at the end."""
+        if rep is None and (self.limits.max_rep == 0 or self.rows == 0):
+            if definition is None or len(definition) == self.rows:
+                return None
+            found = f"{len(definition)} definition levels"
+        elif rep is None:
+            found = "no repetition levels"
+        else:
+            starts = np.flatnonzero(rep == self.limits.max_rep)
+            if len(starts) == self.rows and (not self.rows or starts[0] == 0):
+                return np.append(starts, len(rep))
+            found = f"levels of {len(starts)} rows"
+        raise CorruptFileError(
+            "levels of a constant page",
+            expected=f"levels of {self.rows} rows",
+            found=found,
+            where=self.page.where,
+        )
+
+    def _leaf(
+        self, loaded: _Loaded, at: slice | NDArray[np.int64], entries: int, rows: int
+    ) -> Leaf:
+        rep = None if loaded.rep is None else loaded.rep[at]
+        definition = None if loaded.definition is None else loaded.definition[at]
+        visible = entries
+        if definition is not None and self.limits.max_rep:
+            visible = int(np.count_nonzero(definition <= self.limits.visible_def))
+        values = None
+        if loaded.scalar is not None and visible:
+            values = Constant(loaded.scalar, visible)
+        leaf = Leaf(values, rows, entries, self.layers, rep, definition)
+        if self.layers == (Layer.NULLABLE_ITEM,):
+            if definition is not None:
+                leaf.validity, leaf.null_count, _ = validity_from_levels(
+                    definition, slot_max=1, null_level=1
+                )
+                leaf.definition = None
+            elif loaded.scalar is None:
+                leaf.null_count = rows
+        return leaf
+
+    def _beyond(self, low: int, high: int) -> RowIndexError:
+        return RowIndexError(
+            f"rows {low} to {high} of a page of {self.rows} rows (in {self.page.where})"
+        )
+
+
+def _read_levels(
+    name: str,
+    data: pa.Buffer,
+    how: tuple[ValueEncoding | None, int],
+    rows: int | None,
+    where: Where,
+) -> Levels | None:
+    """Read ``u16`` levels; ``rows`` is how many there must be where that is known."""
+    encoding, count = how
+    if encoding is None:
+        if data.size % 2:
+            raise CorruptFileError(
+                f"{name} levels",
+                expected="an even number of bytes",
+                found=f"{data.size}",
+                where=where,
+            )
+        return as_array(data, "<u2") if data.size else None
+    if not count:
+        return None
+    if rows is not None and count != rows:
+        raise CorruptFileError(f"{name} levels", expected=str(rows), found=str(count), where=where)
+    block = encoding.decode_blocks(
+        data, np.zeros(1, np.int64), np.array([data.size]), np.array([count]), where
+    )
+    if isinstance(block, Constant) and isinstance(block.value, FixedWidth):
+        return np.repeat(as_array(block.value.values, "<u2")[:1], count)
+    if not isinstance(block, FixedWidth) or block.bits != 16 or block.count != count:
+        raise CorruptFileError(
+            f"{name} levels",
+            expected=f"{count} numbers of 16 bits",
+            found="other values",
+            where=where,
+        )
+    return as_array(block.values, "<u2")[:count]
+
+
+def _read_scalar(data: pa.Buffer, where: Where) -> Block:
+    raw = data.to_pybytes()
+    count = struct.unpack_from("<I", raw)[0] if len(raw) >= 4 else 0
+    at = 4 + 4 * count
+    sizes = struct.unpack_from(f"<{count}I", raw, 4) if count in (1, 2) and len(raw) >= at else ()
+    if not sizes or at + sum(sizes) != len(raw):
+        raise CorruptFileError(
+            "scalar of a constant page",
+            expected="one or two buffers that fill it",
+            found=f"{count} buffers of {sum(sizes)} bytes in {len(raw)} bytes",
+            where=where,
+        )
+    if count == 1:
+        return FixedWidth(data.slice(at), 8 * sizes[0], 1)
+    offsets, values = data.slice(at, sizes[0]), data.slice(at + sizes[0])
+    bounds = as_array(offsets, f"<i{sizes[0] // 2}") if sizes[0] in (8, 16) else None
+    if bounds is None or not 0 <= bounds[0] <= bounds[1] <= values.size:
+        raise CorruptFileError(
+            "offsets of a constant",
+            expected=f"two of 4 or 8 bytes within {values.size} bytes",
+            found=f"{sizes[0]} bytes" if bounds is None else str(bounds.tolist()),
+            where=where,
+        )
+    return Variable(offsets, sizes[0] * 4, values, 1)
+
+
+def encode_constant_page(
+    *,
+    layers: tuple[Layer, ...],
+    rows: int,
+    value: Block | None = None,
+    rep: Levels | None = None,
+    definition: Levels | None = None,
+    rep_encoding: ValueEncoding | None = None,
+    def_encoding: ValueEncoding | None = None,
+) -> EncodedPage:
+    """Write a page of one value (from 2.2 on) or of none.
+
+    Parameters
+    ----------
+    layers
+        Inner-most first.
+    rows
+        Rows of the page.
+    value
+        A block of one value (booleans: one byte, bit 0), which all visible entries that are
+        not null have; None when there is no such entry.
+    rep, definition
+        Levels, one per entry. With neither and no value, all rows are null.
+    rep_encoding, def_encoding
+        Block encodings of the levels, from 2.2 on and only without a value; raw when None.
+    """
+    from glaive.format.pb import encodings21_pb2 as pb
+
+    constant = pb.ConstantLayout(layers=[pb.RepDefLayer.ValueType(layer) for layer in layers])
+    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = []
+    if value is not None:
+        scalar = _write_scalar(value)
+        if len(scalar) == 1 and len(scalar[0]) <= MAX_INLINE:
+            constant.inline_value = scalar[0]
+        else:
+            sizes = [len(part) for part in scalar]
+            head = struct.pack(f"<{len(sizes) + 1}I", len(sizes), *sizes)
+            buffers.append(b"".join((head, *scalar)))
+    if rep is None and definition is None:
+        return EncodedPage(pb.PageLayout(constant_layout=constant), buffers, rows)
+    for levels, encoding, field in (
+        (rep, rep_encoding, "rep"),
+        (definition, def_encoding, "def"),
+    ):
+        if levels is None:
+            buffers.append(b"")
+        elif encoding is None or value is not None:
+            buffers.append(np.ascontiguousarray(levels, "<u2").view(np.uint8))
+        else:
+            raw = np.ascontiguousarray(levels, "<u2")
+            block = FixedWidth(pa.py_buffer(raw.data), 16, len(raw))
+            buffers.append(encoding.encode_blocks(block, np.array([len(raw)])).data)
+            getattr(constant, f"{field}_compression").CopyFrom(encoding.to_wire())
+            setattr(constant, f"num_{field}_values", len(raw))
+    return EncodedPage(pb.PageLayout(constant_layout=constant), buffers, rows)
+
+
+def _write_scalar(value: Block) -> list[bytes]:
+    if isinstance(value, FixedWidth):
+        flags = as_array(value.values)[: max(value.bits // 8, 1)]
+        return [bytes([flags[0] & 1]) if value.bits == 1 else flags.tobytes()]
+    if isinstance(value, Variable):
+        kind = f"<i{value.offset_bits // 8}"
+        first, stop = as_array(value.offsets, kind)[:2].tolist()
+        return [np.array([0, stop - first], kind).tobytes(), bytes(value.data[first:stop])]
+    raise SchemaError(
+        f"a constant page holds a value of fixed or variable width, found {type(value).__name__}"
+    )

@@ -1,0 +1,366 @@
+"""Full-zip pages: each row is one range of bytes, for values too wide for mini-blocks.
+
+====== ================================================ ==================================
+buffer content                                          present
+====== ================================================ ==================================
+0      entries: ``control word | length | value``       always
+1      row index: position of each row, and the size    unless all entries have one size
+====== ================================================ ==================================
+
+The **control word** (0, 1, 2 or 4 bytes) holds the levels, ``rep << bits_def | def``. Values
+of fixed width have no length. Entries that lists leave without a value are a control word
+only; so are nulls of variable width. Numbers in the row index have 1, 2, 4 or 8 bytes.
+
+Pages of fixed width without levels are plain arrays: reading and writing copies nothing. A
+take costs one request for these, and for the others one more for the row index entries it
+needs.
+
+Specification: "Full-zip pages" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.encodings.limits import level_limits, read_layers
+from glaive.encodings.protocol import (
+    EncodedPage,
+    Fetch,
+    Layer,
+    Leaf,
+    PageBytes,
+    PageReader,
+    ValueEncoding,
+)
+from glaive.encodings.registry import page_layout, read_encoding
+from glaive.encodings.row_runs import RowRuns, join_buffers
+from glaive.errors import CorruptFileError, RowIndexError, SchemaError
+from glaive.kernels._tier import as_array
+from glaive.kernels.levels import validity_from_levels
+from glaive.kernels.zipped import (
+    EntryForm,
+    Unzipped,
+    check_ranges,
+    gather_rows,
+    unzip,
+    unzip_rows,
+    zip_entries,
+)
+
+__all__ = ["FullZipPage", "encode_full_zip_page"]
+
+Rows = NDArray[np.int64]
+
+_NULLABLE = (Layer.NULLABLE_ITEM,)
+_INDEX_WIDTHS = (1, 2, 4, 8)
+
+
+@page_layout
+@dataclass(slots=True)
+class FullZipPage(PageReader):
+    """A page of zipped entries. Nothing is kept between calls."""
+
+    wire_name: ClassVar[str] = "full_zip_layout"
+
+    rows: int
+    page: PageBytes
+    form: EntryForm
+    values: ValueEncoding
+    layers: tuple[Layer, ...]
+    num_items: int
+    num_visible_items: int
+    index_width: int
+    """Bytes of a number in the row index; 0 when there is none."""
+
+    @classmethod
+    def from_wire(cls, message: Any, page: PageBytes) -> Self:
+        """Parse a ``FullZipLayout``; check level widths, counts and buffer sizes."""
+        where = page.where
+        layers = read_layers(message.layers, where)
+        limits = level_limits(layers)
+        bits = (message.bits_rep, message.bits_def)
+        if max(bits) > 16 or (bits[0] > 0) != (limits.max_rep > 0 and page.rows > 0):
+            raise CorruptFileError(
+                "widths of levels",
+                expected=f"at most 16 bits, repetition for {limits.max_rep} list layers",
+                found=f"{bits[0]} bits of repetition, {bits[1]} of definition",
+                where=where,
+            )
+        kind = message.WhichOneof("details")
+        width = message.bits_per_value if kind == "bits_per_value" else 0
+        prefix = message.bits_per_offset // 8 if kind == "bits_per_offset" else 0
+        if kind is None or width % 8 or (kind == "bits_per_offset" and prefix not in (4, 8)):
+            raise CorruptFileError(
+                "width of zipped values",
+                expected="a multiple of 8 bits, or lengths of 32 or 64 bits",
+                found=f"{kind} of {getattr(message, kind) if kind else 'nothing'}",
+                where=where,
+            )
+        form = EntryForm(*bits, *limits, width // 8, prefix)
+        return cls(
+            page.rows,
+            page,
+            form,
+            read_encoding(message.value_compression, where),
+            layers,
+            message.num_items,
+            message.num_visible_items,
+            _check_sizes(message, form, page),
+        )
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``: a view when nothing is zipped in, else unzipped."""
+        if not 0 <= start <= stop <= self.rows:
+            raise self._beyond(start, stop)
+        if start == stop:
+            return self._empty()
+        if self.page.at_hand is not None:
+            return self._read(self.page.at_hand, start, stop)
+        if stop - start == self.rows:
+            return Fetch(self.page.ranges, lambda got: self._read(got, start, stop))
+        return self._fetch(np.arange(start, stop))
+
+    def take(self, rows: Rows) -> Fetch[Leaf] | Leaf:
+        """Rows by position: a view of one row or of neighbours, a gather of others."""
+        count = len(rows)
+        if not count:
+            return self._empty()
+        low = high = rows.item(0)
+        if count > 1:
+            low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= self.rows:
+            raise self._beyond(low, high)
+        if high - low == count - 1 and (count == 1 or bool((np.diff(rows) == 1).all())):
+            return self.read(low, high + 1)
+        at_hand = self.page.at_hand
+        if at_hand is None:
+            return self._fetch(rows)
+        if not self.index_width:
+            return self._equal_rows(at_hand[0], rows)
+        index = as_array(at_hand[1], f"<u{self.index_width}")
+        starts, stops = index[rows].astype(np.int64), index[rows + 1].astype(np.int64)
+        return self._leaf(unzip(at_hand[0], starts, stops, self.form, self.page.where), count)
+
+    def _fetch(self, rows: Rows) -> Fetch[Leaf] | Leaf:
+        """Ask for just the bytes of some rows, after their entries in the row index."""
+        runs = RowRuns.of(rows)
+        where = self.page.where
+        data = self.page.ranges[0]
+        if not self.index_width:
+            wanted = runs.equal_rows(data.offset, self.form.stride)
+            return Fetch(wanted, lambda got: self._equal_rows(join_buffers(got), runs.order))
+
+        def with_index(got: list[pa.Buffer]) -> Fetch[Leaf]:
+            index = as_array(join_buffers(got), f"<u{self.index_width}").astype(np.int64)
+            starts, stops = runs.bounds(index)
+            check_ranges(starts, stops, data.size, where)
+            wanted, moves = runs.rows_between(data.offset, starts, stops)
+            at, ends = (starts + moves)[runs.order], (stops + moves)[runs.order]
+            return Fetch(
+                wanted,
+                lambda zipped: self._leaf(
+                    unzip(join_buffers(zipped), at, ends, self.form, where), len(at)
+                ),
+            )
+
+        return Fetch(runs.index_entries(self.page.ranges[1].offset, self.index_width), with_index)
+
+    # ------------------------------------------------------------------ bytes at hand
+
+    def _read(self, buffers: list[pa.Buffer], start: int, stop: int) -> Leaf:
+        """Consecutive rows, out of the whole buffers."""
+        if not self.index_width:
+            return self._equal_rows(buffers[0], (start, stop))
+        width, size = self.index_width, buffers[0].size
+        part = buffers[1].slice(start * width, (stop - start + 1) * width)
+        bounds = as_array(part, f"<u{width}").astype(np.int64)
+        if (start == 0 and bounds[0] != 0) or (stop == self.rows and bounds[-1] != size):
+            raise CorruptFileError(
+                "row index",
+                expected=f"positions from 0 to {size} bytes",
+                found=f"{int(bounds[0])} to {int(bounds[-1])}",
+                where=self.page.where,
+            )
+        zipped = unzip(buffers[0], bounds[:-1], bounds[1:], self.form, self.page.where)
+        found = (zipped.entries, zipped.visible)
+        if stop - start == self.rows and found != (self.num_items, self.num_visible_items):
+            raise CorruptFileError(
+                "zipped entries",
+                expected=f"{self.num_items} items, {self.num_visible_items} visible",
+                found=f"{found[0]} items, {found[1]} visible",
+                where=self.page.where,
+            )
+        return self._leaf(zipped, stop - start)
+
+    def _equal_rows(self, data: pa.Buffer, rows: Rows | tuple[int, int]) -> Leaf:
+        """Rows of one size each, by position or as a range."""
+        form, where = self.form, self.page.where
+        count = rows[1] - rows[0] if isinstance(rows, tuple) else len(rows)
+        if form.control:
+            definition, values = unzip_rows(data, form, rows, where)
+            return self._leaf(Unzipped(None, definition, count, count, None, 0, values), count)
+        if isinstance(rows, tuple):
+            values = data.slice(rows[0] * form.width, count * form.width)
+        else:
+            values = gather_rows(data, form.width, rows, where=where)
+        block = self.values.decode_values(FixedWidth(values, form.width * 8, count), where)
+        return Leaf(block, count, count, self.layers)
+
+    def _leaf(self, zipped: Unzipped, rows: int) -> Leaf:
+        """Decode the values; the levels of a nullable leaf become its bitmap."""
+        block: Block | None = None
+        if zipped.visible:
+            if zipped.offsets is None:
+                block = FixedWidth(zipped.values, self.form.width * 8, zipped.visible)
+            else:
+                block = Variable(zipped.offsets, zipped.offset_bits, zipped.values, zipped.visible)
+            block = self.values.decode_values(block, self.page.where)
+        leaf = Leaf(block, rows, zipped.entries, self.layers, zipped.rep, zipped.definition)
+        if self.layers == _NULLABLE and zipped.definition is not None:
+            leaf.validity, leaf.null_count, _ = validity_from_levels(
+                zipped.definition, slot_max=1, null_level=1
+            )
+            leaf.definition = None
+        return leaf
+
+    def _empty(self) -> Leaf:
+        levels = np.empty(0, np.uint16)
+        rep = levels if self.form.bits_rep else None
+        plain = self.layers == _NULLABLE or not self.form.bits_def
+        return Leaf(None, 0, 0, self.layers, rep, None if plain else levels)
+
+    def _beyond(self, low: int, high: int) -> RowIndexError:
+        return RowIndexError(
+            f"rows {low} to {high} of a page of {self.rows} rows (in {self.page.where})"
+        )
+
+
+def _check_sizes(message: Any, form: EntryForm, page: PageBytes) -> int:
+    """Check buffer sizes and counts; return the width of a number in the row index, or 0."""
+    sizes = [part.size for part in page.ranges]
+    rows, where = page.rows, page.where
+    indexed = bool(form.prefix or form.max_rep)
+    if len(sizes) != 1 + indexed:
+        raise CorruptFileError(
+            "full-zip page",
+            expected=f"{1 + indexed} buffers",
+            found=str(len(sizes)),
+            where=where,
+        )
+    counts = (message.num_items, message.num_visible_items)
+    if counts[1] > counts[0] or (not form.max_rep and counts != (rows, rows)):
+        raise CorruptFileError(
+            "zipped entries",
+            expected=f"for {rows} rows as many items, and no more visible ones",
+            found=f"{counts[0]} items, {counts[1]} visible",
+            where=where,
+        )
+    if not indexed:
+        if sizes[0] != rows * form.stride:
+            raise CorruptFileError(
+                "zipped entries",
+                expected=f"{rows * form.stride} bytes ({rows} rows of {form.stride})",
+                found=f"{sizes[0]} bytes",
+                where=where,
+            )
+        return 0
+    width, rest = divmod(sizes[1], rows + 1)
+    if rest or width not in _INDEX_WIDTHS:
+        raise CorruptFileError(
+            "row index",
+            expected=f"{rows + 1} numbers of 1, 2, 4 or 8 bytes",
+            found=f"{sizes[1]} bytes",
+            where=where,
+        )
+    return width
+
+
+def encode_full_zip_page(
+    values: Block,
+    encoding: ValueEncoding,
+    *,
+    layers: tuple[Layer, ...],
+    rows: int,
+    rep: NDArray[np.uint16] | None = None,
+    definition: NDArray[np.uint16] | None = None,
+) -> EncodedPage:
+    """Zip the values of a page with their levels.
+
+    Parameters
+    ----------
+    values
+        One value per visible entry, nulls included. Single bits become a byte each, so for
+        booleans ``encoding`` is ``Flat`` of 8 bits.
+    encoding
+        Encodes each value on its own.
+    layers
+        Inner-most first.
+    rows
+        Rows of the page.
+    rep, definition
+        Levels, one per entry; None when all are 0.
+
+    Returns
+    -------
+    EncodedPage
+        For values of fixed width without levels its one buffer *is* the buffer of
+        ``values``: nothing is copied.
+    """
+    from glaive.format.pb import encodings21_pb2 as pb
+
+    if isinstance(values, FixedWidth) and values.bits == 1:
+        flags = np.unpackbits(as_array(values.values), count=values.count, bitorder="little")
+        values = FixedWidth(pa.py_buffer(flags.data), 8, values.count)
+    block = encoding.encode_values(values)
+    if not isinstance(block, FixedWidth | Variable):
+        raise SchemaError(
+            f"a full-zip page holds values of fixed or variable width, found {type(block).__name__}"
+        )
+    bits = (_bits(rep), _bits(definition))
+    rep, definition = rep if bits[0] else None, definition if bits[1] else None
+    levels = rep if rep is not None else definition
+    entries = rows if levels is None else len(levels)
+    limits = level_limits(layers)
+    visible = entries
+    if definition is not None:
+        visible = int(np.count_nonzero(definition <= limits.visible_def))
+    if block.count != visible:
+        raise ValueError(f"{block.count} values for {visible} visible entries")
+    full_zip = pb.FullZipLayout(
+        bits_rep=bits[0],
+        bits_def=bits[1],
+        num_items=entries,
+        num_visible_items=visible,
+        value_compression=encoding.to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+    )
+    offsets = None
+    if isinstance(block, FixedWidth):
+        full_zip.bits_per_value = block.bits
+        form = EntryForm(*bits, *limits, width=block.bits // 8)
+        data, size = block.values, visible * form.width
+        data = data.slice(0, size)
+    else:
+        full_zip.bits_per_offset = block.offset_bits
+        form = EntryForm(*bits, *limits, prefix=block.offset_bits // 8)
+        offsets = as_array(block.offsets, f"<i{form.prefix}")[: visible + 1]
+        data, size = block.data, int(offsets[-1]) - int(offsets[0]) + visible * form.prefix
+    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = [data]
+    if form.control or form.prefix:
+        buffers[0], starts = zip_entries(rep, definition, form, data, offsets, rows)
+        if form.prefix or form.max_rep:
+            # The width comes from what the entries can have at most, as upstream does it.
+            most = size + entries * form.control
+            width = next(w for w in _INDEX_WIDTHS if most < 1 << (8 * w))
+            buffers.append(pa.py_buffer(starts.astype(f"<u{width}").data))
+    return EncodedPage(pb.PageLayout(full_zip_layout=full_zip), buffers, rows)
+
+
+def _bits(levels: NDArray[np.uint16] | None) -> int:
+    return int(levels.max(initial=0)).bit_length() if levels is not None else 0

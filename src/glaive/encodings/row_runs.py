@@ -1,0 +1,87 @@
+"""Wanted rows as runs of neighbours: which bytes to ask for, and where they come to lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.kernels._tier import allocate, as_array
+from glaive.types import ByteRange
+
+__all__ = ["RowRuns", "join_buffers"]
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowRuns:
+    """Distinct rows in ascending order, cut where a row is skipped.
+
+    ``first`` and ``last`` are the positions in ``wanted`` at which each run begins and ends
+    (inclusive); ``run`` is the run of each wanted row. ``wanted[order]`` are the rows asked
+    for.
+    """
+
+    wanted: Positions
+    order: Positions
+    first: Positions
+    last: Positions
+    run: Positions
+
+    @classmethod
+    def of(cls, rows: Positions) -> Self:
+        """Sort rows, drop repeats, and find the runs."""
+        wanted, order = np.unique(rows, return_inverse=True)
+        begins = np.ones(len(wanted), np.bool_)
+        begins[1:] = np.diff(wanted) != 1
+        first = np.flatnonzero(begins)
+        last = np.append(first[1:], len(wanted)) - 1
+        return cls(wanted, order, first, last, np.cumsum(begins) - 1)
+
+    def equal_rows(self, base: int, stride: int) -> list[ByteRange]:
+        """Bytes of the runs when every row has ``stride`` bytes, the first at ``base``."""
+        return self._ranges(
+            base + self.wanted[self.first] * stride, (self.last - self.first + 1) * stride
+        )
+
+    def index_entries(self, base: int, width: int) -> list[ByteRange]:
+        """Bytes of the row index that say where the rows start and end."""
+        return self._ranges(
+            base + self.wanted[self.first] * width, (self.last - self.first + 2) * width
+        )
+
+    def bounds(self, index: Positions) -> tuple[Positions, Positions]:
+        """Start and end of each wanted row, out of the entries asked for."""
+        at = np.arange(len(self.wanted)) + self.run
+        return index[at], index[at + 1]
+
+    def rows_between(
+        self, base: int, starts: Positions, stops: Positions
+    ) -> tuple[list[ByteRange], Positions]:
+        """Bytes of the runs, and how far each row moves once they lie behind each other.
+
+        ``starts[i]`` to ``stops[i]`` are the bytes of wanted row i, relative to ``base``.
+        """
+        sizes = stops[self.last] - starts[self.first]
+        moves = (np.cumsum(sizes) - sizes) - starts[self.first]
+        return self._ranges(base + starts[self.first], sizes), moves[self.run]
+
+    @staticmethod
+    def _ranges(starts: Positions, sizes: Positions) -> list[ByteRange]:
+        return list(map(ByteRange, starts.tolist(), sizes.tolist()))
+
+
+def join_buffers(buffers: list[pa.Buffer]) -> pa.Buffer:
+    """Put buffers behind each other; a single one is returned as it is."""
+    if len(buffers) == 1:
+        return buffers[0]
+    out = allocate(sum(buffer.size for buffer in buffers))
+    target, at = as_array(out), 0
+    for buffer in buffers:
+        target[at : at + buffer.size] = as_array(buffer)
+        at += buffer.size
+    return out
