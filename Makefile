@@ -11,7 +11,7 @@ ARGS ?=
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint types layers warmup format bench protos dist clean
+.PHONY: help demo test test-fast lint types layers warmup format spec bench protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -41,6 +41,9 @@ warmup: $(VENV)/.dev
 format: $(VENV)/.dev ## Format the sources and repair what can be repaired
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+spec: $(VENV)/.dev ## List the rules of docs/format that no test cites
+	$(BIN)/python -m tests.docs.spec
 
 bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(ARGS)

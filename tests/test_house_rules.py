@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import glaive.errors
+from glaive.cli.main import COMMANDS
 from glaive.config import Settings
 from glaive.encodings.registry import page_layouts, value_encodings
 
@@ -173,6 +174,11 @@ def test_page_layouts_are_documented(wire_name: str) -> None:
 @pytest.mark.parametrize("field", Settings.__dataclass_fields__)
 def test_settings_are_documented(field: str) -> None:
     assert f"`GLAIVE_{field.upper()}`" in (DOCS / "guide" / "settings.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_are_documented(name: str) -> None:
+    assert f"`glaive {name}" in (DOCS / "guide" / "commands.md").read_text("utf-8")
 
 
 # --- kernels: door, twin, loop ------------------------------------------------------------

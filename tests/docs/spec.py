@@ -1,0 +1,43 @@
+"""Rules of ``docs/format`` and the tests that cite them. ``make spec`` prints the rest."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RULE = re.compile(r"\{#([a-z]+(?:-[a-z]+)*-\d+)\}")
+
+
+def rules() -> Counter[str]:
+    """Return how often each id is given to a rule; once is right."""
+    return Counter(
+        found
+        for page in sorted((ROOT / "docs" / "format").glob("*.md"))
+        for found in RULE.findall(page.read_text("utf-8"))
+    )
+
+
+def citations() -> dict[str, list[str]]:
+    """Return the files that cite an id through ``@pytest.mark.spec``, by id."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.spec"):
+                for argument in node.args:
+                    found.setdefault(ast.literal_eval(argument), []).append(path.name)
+    return found
+
+
+def main() -> None:
+    """Print the rules that no test cites."""
+    cited = citations()
+    uncited = [rule for rule in rules() if rule not in cited]
+    print(f"{len(cited)} rules are cited by tests, {len(uncited)} are not:")
+    print(", ".join(uncited))
+
+
+if __name__ == "__main__":
+    main()

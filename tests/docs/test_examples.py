@@ -1,0 +1,69 @@
+"""The Python blocks of README and guide run, page by page, in order, in an empty folder.
+
+After ``python`` the opening line may say ``spark`` (runs with the Spark tests) or
+``no-run: reason``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)?[ ]*(.*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Example:
+    page: Path
+    line: int
+    mark: str
+    code: str
+
+
+def examples(page: Path) -> list[Example]:
+    text = page.read_text("utf-8")
+    return [
+        Example(page, text[: match.start()].count("\n") + 2, match[2].strip(), match[3])
+        for match in BLOCK.finditer(text)
+        if match[1] == "python"
+    ]
+
+
+def run(page: Path, mark: str) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    for example in examples(page):
+        if example.mark == mark:
+            # Empty lines in front: a traceback shows the line of the page.
+            code = compile("\n" * (example.line - 1) + example.code, str(page), "exec")
+            exec(code, names)
+
+
+def pages(mark: str) -> list[Path]:
+    return [page for page in PAGES if any(one.mark == mark for one in examples(page))]
+
+
+@pytest.mark.parametrize("page", pages(""), ids=lambda page: page.stem)
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(page, "")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", pages("spark"), ids=lambda page: page.stem)
+def test_spark_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(page, "spark")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_that_do_not_run_say_why(page: Path) -> None:
+    for example in examples(page):
+        assert example.mark in {"", "spark"} or re.match(r"no-run: \w+", example.mark), (
+            f"{page.name}:{example.line}: write ```python, ```python spark or "
+            "```python no-run: reason"
+        )
