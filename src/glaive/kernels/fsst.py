@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -63,9 +64,9 @@ class SymbolTable:
         count = header & 0xFF
         at = 8 + 8 * count
         sizes = table[at : at + count]
-        wrong = [size for size in sizes if not 1 <= size <= MAX_SYMBOL_BYTES]
-        if wrong:
-            raise _corrupt(f"symbols of 1 to {MAX_SYMBOL_BYTES} bytes", f"{wrong[0]}", where)
+        if sizes and not 1 <= min(sizes) <= max(sizes) <= MAX_SYMBOL_BYTES:
+            found = f"{min(sizes)} to {max(sizes)}"
+            raise _corrupt(f"symbols of 1 to {MAX_SYMBOL_BYTES} bytes", found, where)
         symbols = (table[8 + 8 * i : 8 + 8 * i + size] for i, size in enumerate(sizes))
         return cls(tuple(symbols), bool(header & _SWITCH))
 
@@ -84,11 +85,12 @@ class SymbolTable:
     @cached_property
     def words(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Symbols as 8 bytes each and their lengths, both for 256 codes."""
-        words, sizes = np.zeros(256, np.uint64), np.zeros(256, np.uint8)
-        for code, symbol in enumerate(self.symbols):
-            words[code] = int.from_bytes(symbol, "little")
-            sizes[code] = len(symbol)
-        return words, sizes
+        words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
+        sizes = bytes(map(len, self.symbols))
+        return (
+            np.frombuffer(words.ljust(2048, b"\0"), np.uint64),
+            np.frombuffer(sizes.ljust(256, b"\0"), np.uint8),
+        )
 
     @cached_property
     def encoder(self) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]:
@@ -182,6 +184,8 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     offsets, bits, data = strings
     ends = as_offsets(offsets, bits)
     first, last = int(ends[0]), int(ends[count])
+    if not 0 <= first <= last <= data.size:
+        raise _damaged("values with wrong offsets", where)
     work = last - first
     if work <= _TINY_BYTES or not use_loops(work // 8):
         return _decode_numpy(table, ends[: count + 1], bits, data, where)
@@ -260,6 +264,8 @@ def _decode_numpy(
     table: SymbolTable, ends: NDArray[Any], bits: int, data: pa.Buffer, where: Where
 ) -> Strings:
     first = int(ends[0])
+    if (ends[1:] < ends[:-1]).any():
+        raise _damaged("values with wrong offsets", where)
     codes = as_array(data)[first : int(ends[-1])]
     steps = codes.astype(np.int64) + 256
     stops = ends.astype(np.int64) - first
@@ -336,7 +342,7 @@ def _encode_numpy(table: SymbolTable, ends: NDArray[Any], bits: int, memory: mem
             bytes([step - 256]) if step >= 256 else bytes([ESCAPE, step])
             for step in split_value(table, bytes(memory[start:stop]))
         )
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        for start, stop in pairwise(bounds)
     ]
     at = np.concatenate(([0], np.cumsum(np.fromiter(map(len, coded), np.int64, len(coded)))))
     joined = pa.py_buffer(b"".join(coded))

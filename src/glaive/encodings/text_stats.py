@@ -1,0 +1,163 @@
+"""What is known of a block of strings before an encoding is chosen, and dictionaries.
+
+A dictionary is built when there are at least 100 values, when the distinct ones are at most
+half as many and at most 100,000, and when the result is below 0.8 of the plain size. A
+sample of a few thousand values decides beforehand whether it is worth trying.
+
+Specification: "What writers choose" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
+from glaive.kernels._tier import as_array
+from glaive.kernels.hashing import number_strings, number_words, pick_strings
+from glaive.kernels.strings import Strings, as_offsets, value_lengths
+
+__all__ = ["VariableStats", "build_dictionary", "dictionary_bytes"]
+
+MIN_VALUES = 100
+"""Values below which a dictionary is not tried."""
+
+SAMPLE = 4096
+"""Values looked at before a dictionary is tried."""
+
+MIN_SAMPLE = 1024
+"""Values below which the sample says too little; the dictionary is simply tried."""
+
+UNIQUE_SHARE = 0.98
+"""Share of distinct values in the sample from which a dictionary is hopeless."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariableStats:
+    """Facts about the strings of a block; ``distinct`` is estimated from a sample."""
+
+    block: Variable
+    count: int
+    data_bytes: int
+    shortest: int
+    longest: int
+    distinct: int
+    all_equal: bool
+
+    @classmethod
+    def of(cls, block: Variable) -> VariableStats:
+        """Gather the facts. Cost: one pass over the offsets, a few thousand values."""
+        strings = Strings(block.offsets, block.offset_bits, block.data)
+        shortest, longest = value_lengths(*strings, block.count)
+        ends = as_offsets(block.offsets, block.offset_bits)
+        first, last = int(ends[0]), int(ends[block.count])
+        return cls(
+            block,
+            block.count,
+            last - first,
+            shortest,
+            longest,
+            _distinct(block),
+            shortest == longest and _repeats(block.data, first, last, longest),
+        )
+
+
+def build_dictionary(
+    block: Variable | FixedWidth,
+    *,
+    divisor: int = 2,
+    most: int = 100_000,
+    size_ratio: float = 0.8,
+) -> Dictionary | None:
+    """Number the distinct values, or return None when a dictionary would not pay.
+
+    ``block`` holds strings, or values of 64 or 128 bits. ``divisor``: there are at most
+    ``count / divisor`` items; ``most``: nor more than this; ``size_ratio``: items and packed
+    indices take less than this share of the plain bytes. Indices have 32 bits.
+    """
+    count = block.count
+    if count < MIN_VALUES:
+        return None
+    if count >= MIN_SAMPLE and _sampled(block)[0] >= UNIQUE_SHARE * min(count, SAMPLE):
+        return None
+    most = min(most, count // divisor)
+    made: Dictionary | None = None
+    if isinstance(block, FixedWidth):
+        found = number_words(block.values, block.bits, count, most)
+        if found is not None:
+            items = FixedWidth(found.items, block.bits, found.number)
+            made = Dictionary(FixedWidth(found.indices, 32, count), items, count)
+        plain = count * block.bits // 8
+    else:
+        ends = as_offsets(block.offsets, block.offset_bits)
+        data_bytes = int(ends[count]) - int(ends[0])
+        plain = data_bytes + count * block.offset_bits // 8
+        strings = Strings(block.offsets, block.offset_bits, block.data)
+        numbered = number_strings(strings, count, most, int(plain * size_ratio))
+        if numbered is not None:
+            texts = Variable(*numbered.items, numbered.number)
+            made = Dictionary(FixedWidth(numbered.indices, 32, count), texts, count)
+    if made is None or dictionary_bytes(made) >= size_ratio * plain:
+        return None
+    return made
+
+
+def dictionary_bytes(block: Dictionary) -> int:
+    """Estimate what a dictionary takes on disk: packed indices, items as they are."""
+    items = block.items
+    bits = max(items.count - 1, 1).bit_length()
+    indices = -(-block.count * bits // 8)
+    if isinstance(items, Variable):
+        ends = as_offsets(items.offsets, items.offset_bits)
+        size = int(ends[items.count]) - int(ends[0])
+        return indices + size + items.count * items.offset_bits // 8
+    if isinstance(items, FixedWidth):
+        return indices + items.count * items.bits // 8
+    raise TypeError(f"dictionary items in a {type(items).__name__} block")
+
+
+def _distinct(block: Variable) -> int:
+    """Estimate the distinct values: those seen often once, those seen once scaled up."""
+    count = block.count
+    if count == 0:
+        return 0
+    seen, once = _sampled(block)
+    if count <= SAMPLE:
+        return seen
+    return min(count, seen - once + int(once * (count / SAMPLE) ** 0.5))
+
+
+def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
+    """Return how many distinct values a sample has, and how many of them once."""
+    count = block.count
+    taken = min(count, SAMPLE)
+    rows = np.arange(taken, dtype=np.int64) * count // taken
+    # Even steps would see the same place of every period; the shifts are the same each run.
+    if count > SAMPLE:
+        rows += np.arange(taken) * 7919 % (count // taken)
+    if isinstance(block, Variable):
+        strings = pick_strings(Strings(block.offsets, block.offset_bits, block.data), rows)
+        found = number_strings(strings, taken, taken, strings.data.size)
+        indices = found.indices if found else pa.py_buffer(b"")
+    else:
+        kind = np.dtype((np.void, block.bits // 8))
+        words = pa.py_buffer(as_array(block.values, kind)[rows].tobytes())
+        numbered = number_words(words, block.bits, taken, taken)
+        indices = numbered.indices if numbered else pa.py_buffer(b"")
+    times = np.bincount(as_array(indices, np.uint32)[:taken])
+    return len(times), int((times == 1).sum())
+
+
+def _repeats(data: pa.Buffer, first: int, last: int, size: int) -> bool:
+    """Whether ``data[first:last]`` is one value of ``size`` bytes, again and again."""
+    if last - first <= size:
+        return True
+    # Cheap for most columns: the second value already differs.
+    head = data.slice(first, size)
+    if not head.equals(data.slice(first + size, size)):
+        return False
+    return data.slice(first, last - first - size).equals(
+        data.slice(first + size, last - first - size)
+    )

@@ -1,0 +1,151 @@
+"""Variable: byte strings behind offsets.
+
+======= ========================================================================
+context layout
+======= ========================================================================
+mini    ``n + 1`` offsets from the start of the buffer, the bytes, and padding
+        with ``0x48`` to a multiple of the offset width
+block   offset width in bits, position of the bytes (both as wide as an
+        offset), ``n + 1`` offsets from 0, the bytes
+values  the bytes of each value
+======= ========================================================================
+
+Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow import blocks
+from glaive.arrow.blocks import Block
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
+from glaive.kernels.strings import Strings, pack_blocks, pack_variable
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.encodings.text_stats import VariableStats
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["Variable", "strings_of"]
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class Variable(ValueEncoding):
+    """Strings and binary as they are; ``offset_bits`` is 32 or 64."""
+
+    wire_name: ClassVar[str] = "variable"
+
+    offset_bits: int = 32
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``Variable``; its offsets must be ``Flat`` of 32 or 64 bits."""
+        if message.offsets.WhichOneof("compression") != "flat" or message.HasField("values"):
+            raise UnsupportedFeatureError(
+                f"compressed offsets or bytes in a 'variable' encoding (in {where}): "
+                "the file was probably written by a newer Lance"
+            )
+        bits = message.offsets.flat.bits_per_value
+        if bits not in (32, 64):
+            raise CorruptFileError(
+                "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
+            )
+        return cls(bits)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Variable`` with ``Flat`` offsets."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        offsets = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.offset_bits))
+        return pb.CompressiveEncoding(variable=pb.Variable(offsets=offsets))
+
+    @classmethod
+    def propose(cls, stats: VariableStats) -> tuple[int, Self] | None:
+        """Estimate the bytes of a mini-block or full-zip page of such values."""
+        bits = stats.block.offset_bits
+        return stats.data_bytes + stats.count * bits // 8, cls(bits)
+
+    def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
+        """Join the chunks; a single chunk is not copied."""
+        strings = unpack_variable(
+            chunks.data,
+            chunks.starts[0],
+            chunks.sizes[0],
+            chunks.counts,
+            self.offset_bits,
+            chunks.where,
+        )
+        return blocks.Variable(*strings, int(chunks.counts.sum()))
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> blocks.Variable:
+        """Read the wanted values, and no others."""
+        strings = take_variable(
+            chunks.data,
+            chunks.starts[0],
+            chunks.sizes[0],
+            chunks.counts,
+            chunk,
+            index,
+            self.offset_bits,
+            chunks.where,
+        )
+        return blocks.Variable(*strings, len(chunk))
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Cut into chunks of about 4 KiB."""
+        strings = strings_of(block, self.wire_name)
+        packed = pack_variable(*strings, block.count, self.offset_bits)
+        return EncodedChunks((packed.data,), (packed.sizes,), packed.counts)
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> blocks.Variable:
+        """Join the blocks; a single block is not copied."""
+        strings = unpack_blocks(data, starts, sizes, counts, self.offset_bits, where)
+        return blocks.Variable(*strings, int(counts.sum()))
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Write offsets and bytes of each block."""
+        strings = strings_of(block, self.wire_name)
+        return EncodedBlocks(*pack_blocks(*strings, counts, self.offset_bits))
+
+    def decode_values(self, block: Block, where: Where) -> blocks.Variable:
+        """Return the values: they are stored as they are."""
+        if not isinstance(block, blocks.Variable):
+            raise CorruptFileError(
+                "values of a full-zip page",
+                expected="a length in front of each",
+                found="a fixed width",
+                where=where,
+            )
+        return block
+
+    def encode_values(self, block: Block) -> blocks.Variable:
+        """Return the values: they are stored as they are."""
+        return blocks.Variable(*strings_of(block, self.wire_name), block.count)
+
+
+def strings_of(block: Block, encoding: str) -> Strings:
+    """Return the parts of a block of strings; ``SchemaError`` for any other block."""
+    if not isinstance(block, blocks.Variable):
+        raise SchemaError(
+            f"encoding {encoding!r} takes strings or binary, found {type(block).__name__}"
+        )
+    return Strings(block.offsets, block.offset_bits, block.data)

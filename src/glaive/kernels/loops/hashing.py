@@ -1,0 +1,194 @@
+"""Loops that number distinct values. Doors: ``glaive.kernels.hashing``.
+
+Open addressing: a slot holds 1 + the number of an item, 0 when free. The table starts small,
+so that few items stay in the nearest cache, and doubles when half full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    load_i64,
+    load_u8,
+    load_u32,
+    load_u64,
+    loop,
+    store_u32,
+    store_u64,
+)
+from glaive.kernels.loops.offsets import load_offset
+
+__all__ = ["number_strings", "number_words"]
+
+FIRST_SLOTS = 1024
+MIX = 0x9E3779B97F4A7C15
+
+
+@loop
+def _word(address: int, size: int, end: int) -> int:
+    """Load ``size`` < 8 bytes as a number; reads nothing at or behind ``end``."""
+    if address + 8 <= end:
+        mask = (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+        return load_u64(address) & mask
+    word = np.uint64(0)
+    for i in range(size):
+        word |= np.uint64(load_u8(address + i)) << np.uint64(8 * i)
+    return word
+
+
+@loop
+def _mixed(state: int, word: int) -> int:
+    state = (state ^ word) * np.uint64(MIX)
+    return (state ^ (state >> np.uint64(32))) * np.uint64(MIX)
+
+
+@loop
+def _hash(address: int, size: int, end: int) -> int:
+    state = np.uint64(size) * np.uint64(MIX)
+    if size < 8:
+        return _mixed(state, _word(address, size, end))
+    at = address
+    last = address + size - 8
+    while at < last:
+        state = _mixed(state, load_u64(at))
+        at += 8
+    return _mixed(state, load_u64(last))
+
+
+@loop
+def _equal(a: int, b: int, size: int, end: int) -> bool:
+    if size < 8:
+        return _word(a, size, end) == _word(b, size, end)
+    last = size - 8
+    at = 0
+    while at < last:
+        if load_u64(a + at) != load_u64(b + at):
+            return False
+        at += 8
+    return load_u64(a + last) == load_u64(b + last)
+
+
+@loop
+def _home(value: int, size: int) -> int:
+    """Slot of a hash: its upper bits, which all bytes of the value have reached."""
+    return np.int64((value >> np.uint64(32)) & np.uint64(size - 1))
+
+
+@loop
+def _clear(slots: int, size: int) -> None:
+    for i in range(size):
+        store_u32(slots + 4 * i, 0)
+
+
+@loop
+def _grow(slots: int, size: int, hashes: int, items: int) -> None:
+    """Enter all items again, in ``size`` slots."""
+    _clear(slots, size)
+    for item in range(items):
+        slot = _home(load_u64(hashes + 8 * item), size)
+        while load_u32(slots + 4 * slot) != 0:
+            slot = (slot + 1) & (size - 1)
+        store_u32(slots + 4 * slot, item + 1)
+
+
+@loop
+def number_strings(
+    offsets: int,
+    width: int,
+    data: int,
+    data_size: int,
+    count: int,
+    most: int,
+    most_bytes: int,
+    slots: int,
+    hashes: int,
+    firsts: int,
+    indices: int,
+) -> int:
+    """Number the distinct strings in order; their number, or -1 when they are too many.
+
+    ``slots`` has room for the power of two that is at least twice ``most`` and 1024.
+    """
+    size = np.int64(FIRST_SLOTS)
+    _clear(slots, size)
+    items = np.int64(0)
+    total = np.int64(0)
+    end = data + data_size
+    start = load_offset(offsets, width)
+    for i in range(count):
+        stop = load_offset(offsets + width * (i + 1), width)
+        length = stop - start
+        value = _hash(data + start, length, end)
+        slot = _home(value, size)
+        while True:
+            item = np.int64(load_u32(slots + 4 * slot)) - 1
+            if item < 0:
+                total += length
+                if items == most or total > most_bytes:
+                    return -1
+                item = items
+                store_u64(hashes + 8 * item, value)
+                store_u64(firsts + 8 * item, i)
+                store_u32(slots + 4 * slot, item + 1)
+                items += 1
+                if 2 * items > size:
+                    size *= 2
+                    _grow(slots, size, hashes, items)
+                break
+            if load_u64(hashes + 8 * item) == value:
+                first = load_i64(firsts + 8 * item)
+                there = load_offset(offsets + width * first, width)
+                ends = load_offset(offsets + width * (first + 1), width)
+                if ends - there == length and _equal(data + there, data + start, length, end):
+                    break
+            slot = (slot + 1) & (size - 1)
+        store_u32(indices + 4 * i, item)
+        start = stop
+    return items
+
+
+@loop
+def number_words(
+    values: int,
+    words: int,
+    count: int,
+    most: int,
+    slots: int,
+    hashes: int,
+    firsts: int,
+    indices: int,
+) -> int:
+    """Number the distinct values of ``words`` times 8 bytes; like ``number_strings``."""
+    size = np.int64(FIRST_SLOTS)
+    _clear(slots, size)
+    items = np.int64(0)
+    width = 8 * words
+    for i in range(count):
+        here = values + width * i
+        value = _mixed(np.uint64(MIX), load_u64(here))
+        if words == 2:
+            value = _mixed(value, load_u64(here + 8))
+        slot = _home(value, size)
+        while True:
+            item = np.int64(load_u32(slots + 4 * slot)) - 1
+            if item < 0:
+                if items == most:
+                    return -1
+                item = items
+                store_u64(hashes + 8 * item, value)
+                store_u64(firsts + 8 * item, i)
+                store_u32(slots + 4 * slot, item + 1)
+                items += 1
+                if 2 * items > size:
+                    size *= 2
+                    _grow(slots, size, hashes, items)
+                break
+            there = values + width * load_i64(firsts + 8 * item)
+            if load_u64(there) == load_u64(here) and (
+                words == 1 or load_u64(there + 8) == load_u64(here + 8)
+            ):
+                break
+            slot = (slot + 1) & (size - 1)
+        store_u32(indices + 4 * i, item)
+    return items
