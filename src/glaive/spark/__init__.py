@@ -1,1 +1,40 @@
-"""Layer 9: the Spark pipeline."""
+"""Layer 9: the Spark pipeline.
+
+:func:`session` starts Spark, :func:`read` and :func:`write` move frames, and
+``spark.read.format("lance")`` works wherever glaive is installed for the workers. The names
+are loaded on first use: Spark imports this package in every process it starts.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glaive.spark.api import read, register_view, write
+    from glaive.spark.files import read_files
+    from glaive.spark.java import ensure_java
+    from glaive.spark.launch import register, session
+
+__all__ = ["ensure_java", "read", "read_files", "register", "register_view", "session", "write"]
+
+_HOMES = {
+    "ensure_java": "java",
+    "read": "api",
+    "read_files": "files",
+    "register": "launch",
+    "register_view": "api",
+    "session": "launch",
+    "write": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # No module here is named like a function: importing it would hide the function.
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

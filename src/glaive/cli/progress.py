@@ -1,0 +1,106 @@
+"""Steps of a long command: a live bar while each runs, its seconds afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Step", "Steps", "spark_log"]
+
+POLL_SECONDS = 0.2
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A finished step."""
+
+    label: str
+    seconds: float
+
+
+class Steps:
+    """Runs steps one after the other and remembers how long each took.
+
+    Parameters
+    ----------
+    console
+        Where the bars go; they vanish when the step ends. Nothing moves where the console is
+        no terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.done: list[Step] = []
+        self.spark: SparkSession | None = None
+
+    def run(self, label: str, work: Callable[[], Result]) -> Result:
+        """Do the work and return its result; show the tasks Spark has done and has left."""
+        start = time.perf_counter()
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[tasks]}"),
+            TimeElapsedColumn(),
+        )
+        with (
+            Progress(*columns, console=self.console, transient=True) as progress,
+            ThreadPoolExecutor(1, thread_name_prefix="step") as worker,
+        ):
+            bar = progress.add_task(label, total=None, tasks="")
+            future = worker.submit(work)
+            while wait([future], POLL_SECONDS).not_done:
+                finished, total = self._tasks()
+                if total:
+                    text = f"{finished}/{total} tasks"
+                    progress.update(bar, completed=finished, total=total, tasks=text)
+            result = future.result()
+        step = Step(label, time.perf_counter() - start)
+        self.done.append(step)
+        self.console.print(f"[green]✓[/] {label} [dim]{step.seconds:.1f} s[/]", highlight=False)
+        return result
+
+    def _tasks(self) -> tuple[int, int]:
+        if self.spark is None:
+            return 0, 0
+        tracker = self.spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        running = [stage for stage in stages if stage is not None]
+        return (
+            sum(stage.numCompletedTasks for stage in running),
+            sum(stage.numTasks for stage in running),
+        )
+
+
+@contextmanager
+def spark_log(path: Path) -> Iterator[None]:
+    """Send what a Java process started in here prints, for as long as it lives, to a file.
+
+    Spark logs to the standard error it inherits, between our bars and tables. Only the process
+    started in here is concerned; this one has its own output back at the end.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

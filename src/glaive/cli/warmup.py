@@ -1,0 +1,30 @@
+"""``glaive warmup``: compile all kernels once, into the cache on disk."""
+
+from __future__ import annotations
+
+import click
+
+from glaive.cli.output import examples
+
+
+@click.command(
+    "warmup",
+    epilog=examples("glaive warmup", "NUMBA_CACHE_DIR=/var/cache/glaive glaive warmup --quiet"),
+)
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def command(*, quiet: bool) -> None:
+    """Compile all kernels, so that processes started later find them ready.
+
+    Useful when building an image or before many short jobs. Set NUMBA_CACHE_DIR to keep the
+    result elsewhere than beside the sources.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from glaive.kernels.warmup import warm_up
+
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("Compiling kernels", total=None)
+        warm_up(lambda done, total: progress.update(task, completed=done, total=total))
+    console.print("All kernels are compiled and cached.")

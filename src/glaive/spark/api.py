@@ -1,0 +1,246 @@
+"""Frames from datasets and datasets from frames: what users call.
+
+``spark.read.format("lance")`` does the same for those who prefer it. These functions add what
+Spark's own interface has no room for: named options with checks before any job runs, the save
+modes Spark refuses for Python sources, and errors of glaive's own kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
+from glaive.spark.failures import as_glaive_errors
+from glaive.spark.launch import register
+from glaive.spark.options import from_spark, to_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SaveMode", "read", "register_view", "write"]
+
+SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
+
+
+def read(  # noqa: PLR0913  # one keyword for each option
+    spark: SparkSession,
+    uri: str,
+    *,
+    columns: Sequence[str] | None = None,
+    version: int | None = None,
+    batch_size: int | None = None,
+    split_bytes: int | None = None,
+    parallelism: int | None = None,
+    allow_truncation: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return a frame over one version of a dataset.
+
+    Parameters
+    ----------
+    columns
+        The columns of the frame, in this order; all when omitted. Name them: Spark does not
+        tell the source which columns a query needs, so all of the frame are read and shipped.
+    version
+        The newest when omitted, pinned now: the frame does not change under your hands.
+    batch_size
+        Rows in one Arrow batch; chosen by the width of the rows when omitted.
+    split_bytes
+        About how many bytes one task reads; up to 128 MiB when omitted.
+    parallelism
+        Tasks it takes to keep the cluster busy; what Spark says when omitted.
+    allow_truncation
+        Drop digits of times below a microsecond, which Spark does not have, instead of refusing
+        such values.
+    storage_options
+        Settings of the object store, such as ``{"aws_region": "eu-central-1"}``.
+
+    Raises
+    ------
+    DatasetNotFoundError, ColumnNotFoundError, SchemaError, OptionError
+        Before any job runs.
+
+    Examples
+    --------
+    >>> flights = glaive.spark.read(spark, "flights.lance", columns=["carrier", "dep_delay"])
+    >>> flights.groupBy("carrier").avg("dep_delay").show()
+    """
+    if parallelism is None and not is_connect(spark):
+        parallelism = spark.sparkContext.defaultParallelism
+    options = to_spark(
+        {
+            "columns": columns,
+            "version": version,
+            "batch_size": batch_size,
+            "split_bytes": split_bytes,
+            "parallelism": parallelism,
+            "allow_truncation": allow_truncation or None,
+            "storage": storage_options,
+        }
+    )
+    from_spark(options | {"path": uri})  # values that cannot be are told here, not by a worker
+    register(spark)
+    with as_glaive_errors():
+        return spark.read.format("lance").options(**options).load(uri)
+
+
+def write(  # noqa: PLR0913  # one keyword for each option
+    frame: DataFrame,
+    uri: str,
+    mode: SaveMode = "errorifexists",
+    *,
+    vector_columns: Mapping[str, int | str] | Sequence[str] | None = None,
+    arrow_schema: pa.Schema | None = None,
+    strict_nullability: bool = False,
+    max_rows_per_file: int | None = None,
+    max_bytes_per_file: int | None = None,
+    data_storage_version: str | None = None,
+    enable_stable_row_ids: bool | None = None,
+    allow_truncation: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Write a frame as one new version of a dataset; works from any thread.
+
+    Tasks write data files, then the driver commits them in one step: readers see all rows or
+    none, and a task that runs twice adds its rows once.
+
+    Parameters
+    ----------
+    mode
+        ``errorifexists`` creates and fails where there is a dataset, also if another writer
+        makes it meanwhile; ``ignore`` creates or does nothing; ``append`` adds rows, to the
+        columns of the dataset by name; ``overwrite`` replaces rows and columns, and earlier
+        versions stay readable.
+    vector_columns
+        Array columns to store as lists of fixed size, the form of embeddings:
+        ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
+    arrow_schema
+        The exact types to store, columns matched by name. Omitted: what an append finds in the
+        dataset, what the frame's columns were when read from a dataset, else Spark's.
+    strict_nullability
+        Keep Spark's "not null" in a new dataset. Otherwise all columns may hold nulls.
+    max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
+        As in :func:`glaive.write_dataset`.
+    allow_truncation
+        Drop digits of times that the stored unit does not have instead of refusing such rows.
+    storage_options
+        Settings of the object store.
+
+    Raises
+    ------
+    DatasetExistsError
+        Mode ``errorifexists`` and there is a dataset.
+    SchemaError, ColumnNotFoundError
+        The frame does not fit the dataset, or a value does not fit its type. Nothing is visible.
+    OptionError
+        A mode or option that does not exist.
+
+    Examples
+    --------
+    >>> glaive.spark.write(frame, "flights.lance", vector_columns={"features": 32})
+    >>> glaive.spark.write(more, "flights.lance", mode="append")
+    """
+    if mode not in get_args(SaveMode):
+        raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
+    if isinstance(vector_columns, Mapping):
+        vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
+    creating = mode in ("errorifexists", "ignore")
+    options = to_spark(
+        {
+            "vector_columns": vector_columns or None,
+            "arrow_schema": arrow_schema,
+            "strict_nullability": strict_nullability or None,
+            "max_rows_per_file": max_rows_per_file,
+            "max_bytes_per_file": max_bytes_per_file,
+            "data_storage_version": data_storage_version,
+            "enable_stable_row_ids": enable_stable_row_ids,
+            "allow_truncation": allow_truncation or None,
+            "must_not_exist": creating or None,
+            "storage": storage_options,
+        }
+    )
+    from_spark(options | {"path": uri})
+    if creating and _exists(uri, options):
+        if mode == "ignore":
+            return
+        raise DatasetExistsError(
+            f"there is a dataset in {uri} already. Write with mode='append' to add rows or "
+            "mode='overwrite' to replace them"
+        )
+    spark = frame.sparkSession
+    register(spark)
+    writer = frame.write.format("lance").options(**options)
+    with as_glaive_errors(), _active(spark):
+        try:
+            writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
+        except DatasetExistsError:
+            if mode != "ignore":
+                raise
+
+
+def register_view(spark: SparkSession, name: str, uri: str, **options: object) -> None:
+    """Make a dataset known to SQL, as a temporary view of this session.
+
+    The view reads the newest version at the time of each query unless ``version`` is given.
+    ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
+
+    Parameters
+    ----------
+    name
+        Name of the view; one of the same name is replaced.
+    options
+        As for :func:`read`, or for :func:`write` where the view is inserted into.
+
+    Examples
+    --------
+    >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
+    >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
+    """
+    texts = to_spark(options) | {"path": uri}
+    from_spark(texts)
+    register(spark)
+    pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in texts.items())
+    view = "`" + name.replace("`", "``") + "`"
+    with as_glaive_errors():
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether a session talks to a Spark Connect server: no ``sparkContext`` then."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _exists(uri: str, options: Mapping[str, str]) -> bool:
+    from glaive.spark.reader import open_dataset
+
+    try:
+        open_dataset(from_spark({**options, "path": uri}))
+    except DatasetNotFoundError:
+        return False
+    return True
+
+
+@contextmanager
+def _active(spark: Any) -> Iterator[None]:
+    """Make this the session of the thread: Spark looks up sources there, and knows it in one."""
+    if is_connect(spark):
+        yield
+        return
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # noqa: SLF001  # no public way
+    previous = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001  # same
+    try:
+        yield
+    finally:
+        if previous.isDefined():
+            sessions.setActiveSession(previous.get())
+        else:
+            sessions.clearActiveSession()

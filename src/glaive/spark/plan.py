@@ -1,0 +1,156 @@
+"""Cut a dataset's rows into the parts that Spark tasks read.
+
+One task per fragment is wrong at both ends: ten thousand small fragments drown Spark in tasks,
+one large fragment leaves all cores but one idle. Here all rows stand in one line, which is cut
+into parts of about equal size wherever the cut falls; a part names row ranges of fragments.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+__all__ = ["FragmentRows", "FragmentSize", "batch_rows", "row_bytes", "split"]
+
+SPLIT_BYTES = 128 << 20
+"""Upper bound for a task, the one Spark uses for files."""
+
+SMALLEST_SPLIT_BYTES = 4 << 20
+"""Below this a task of its own costs more than it saves."""
+
+BATCH_BYTES = 8 << 20
+"""Size aimed at for one Arrow batch on its way to the JVM."""
+
+CUT_ROWS = 4096
+"""Cuts fall on multiples of this, so that few blocks are decoded twice."""
+
+VARIABLE_BYTES = 16
+"""Guess for a text, a binary or a list, used until the files say more."""
+
+
+class FragmentSize(NamedTuple):
+    """What planning knows of a fragment."""
+
+    fragment_id: int
+    rows: int
+    file_bytes: int
+
+
+class FragmentRows(NamedTuple):
+    """Rows ``start`` (inclusive) to ``stop`` (exclusive) of a fragment, among the live ones."""
+
+    fragment_id: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Width:
+    fixed: float
+    variable_columns: int
+
+    @property
+    def guess(self) -> float:
+        return self.fixed + VARIABLE_BYTES * self.variable_columns
+
+
+def row_bytes(columns: pa.Schema, whole: pa.Schema, fragments: Sequence[FragmentSize]) -> float:
+    """Estimate the bytes a row takes in memory, for some columns of a dataset.
+
+    Widths of numbers and vectors are known. What the files hold beyond them is spread evenly
+    over the columns of variable width.
+    """
+    wanted, everything = _width(columns), _width(whole)
+    rows = sum(fragment.rows for fragment in fragments)
+    if rows == 0 or everything.variable_columns == 0:
+        return max(wanted.guess, 1.0)
+    stored = sum(fragment.file_bytes for fragment in fragments) / rows
+    surplus = max(0.0, stored - everything.guess) / everything.variable_columns
+    return max(wanted.guess + surplus * wanted.variable_columns, 1.0)
+
+
+def batch_rows(bytes_per_row: float) -> int:
+    """Return how many rows make a batch that neither crumbles nor bursts the worker."""
+    rows = int(BATCH_BYTES / bytes_per_row)
+    return min(max(rows, 64), 65_536)
+
+
+def split(
+    fragments: Sequence[FragmentSize],
+    bytes_per_row: float,
+    *,
+    split_bytes: int | None = None,
+    parallelism: int | None = None,
+) -> list[tuple[FragmentRows, ...]]:
+    """Return one tuple of row ranges for each task; none for a dataset without rows.
+
+    Parameters
+    ----------
+    fragments
+        In the order of the dataset, which the parts keep.
+    split_bytes
+        The most one task should read, estimated.
+    parallelism
+        Tasks it takes to keep all cores busy; the cores of this machine when omitted.
+    """
+    rows = sum(fragment.rows for fragment in fragments)
+    if rows == 0:
+        return []
+    total = rows * bytes_per_row
+    target: float = split_bytes or SPLIT_BYTES
+    if split_bytes is None:
+        share = total / (parallelism or os.cpu_count() or 1)
+        target = min(target, max(share, SMALLEST_SPLIT_BYTES))
+    parts = max(1, math.ceil(total / target - 0.01))
+    return _cut(fragments, math.ceil(rows / parts))
+
+
+def _cut(fragments: Sequence[FragmentSize], capacity: int) -> list[tuple[FragmentRows, ...]]:
+    parts: list[tuple[FragmentRows, ...]] = []
+    current: list[FragmentRows] = []
+    room = capacity
+    for fragment in fragments:
+        start = 0
+        while start < fragment.rows:
+            left = fragment.rows - start
+            # No cut just for a sliver: it may make the part a little larger instead.
+            if left <= room + min(CUT_ROWS, capacity // 8):
+                taken = left
+            else:
+                taken = min(left, max(room // CUT_ROWS, 1) * CUT_ROWS)
+            current.append(FragmentRows(fragment.fragment_id, start, start + taken))
+            start += taken
+            room -= taken
+            if room < min(CUT_ROWS, max(capacity // 8, 1)):
+                parts.append(tuple(current))
+                current, room = [], capacity
+    if current:
+        parts.append(tuple(current))
+    return parts
+
+
+def _width(schema: pa.Schema) -> _Width:
+    widths = [_type_width(field.type) for field in schema]
+    return _Width(sum(w.fixed for w in widths), sum(w.variable_columns for w in widths))
+
+
+def _type_width(kind: Any) -> _Width:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _type_width(kind.storage_type)
+    types = pa.types
+    if types.is_fixed_size_list(kind):
+        one = _type_width(kind.value_type)
+        return _Width(one.fixed * kind.list_size, one.variable_columns * kind.list_size)
+    if types.is_struct(kind):
+        return _width(pa.schema([kind.field(i) for i in range(kind.num_fields)]))
+    if types.is_null(kind):
+        return _Width(0, 0)
+    try:
+        return _Width(kind.bit_width / 8, 0)
+    except ValueError:  # no fixed width: texts, lists, maps
+        return _Width(0, 1)
