@@ -197,9 +197,7 @@ def unpack_out_of_line(
     out[first[tail_of] + counts[tail_of] - raw[tail_of] + inner] = words
 
 
-def chunk_widths(
-    values: pa.Buffer, count: int, word_bits: int, target: NDArray[np.uint8]
-) -> None:
+def chunk_widths(values: pa.Buffer, count: int, word_bits: int, target: NDArray[np.uint8]) -> None:
     words = as_array(values, _dtype(word_bits))[:count]
     if count:
         most = np.bitwise_or.reduceat(words, np.arange(0, count, BLOCK)).astype(np.uint64)

@@ -10,14 +10,16 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels import _bitpack_twins as twins
+from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
 from glaive.kernels._tier import address, allocate, as_array, use_loops
 from glaive.kernels.flat import join_bits
 
@@ -34,11 +36,6 @@ __all__ = [
     "unpack_out_of_line",
 ]
 
-BLOCK = 1024
-"""Values of a FastLanes block."""
-
-BLOCK_BYTES_PER_BIT = BLOCK // 8
-WORD_BITS = (8, 16, 32, 64)
 LEVEL_BITS = 16
 
 Int64s = NDArray[np.int64]
@@ -70,9 +67,9 @@ def unpack_inline(
         A chunk lies outside ``data``, its width is above ``word_bits``, or its size is not
         the one its width asks for.
     """
-    starts, sizes, counts = _aligned(word_bits, starts, sizes, counts)
-    total = _total(counts, BLOCK * len(counts), where)
-    target = _target(out, offset, total * word_bits // 8)
+    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
+    total = checks.total(counts, BLOCK * len(counts), where)
+    target = checks.target(out, offset, total * word_bits // 8)
     if use_loops(total):
         from glaive.kernels.loops import bitpack as loops
 
@@ -84,7 +81,7 @@ def unpack_inline(
     else:
         bad = twins.unpack_inline(data, starts, sizes, counts, word_bits, target)
     if bad >= 0:
-        raise _damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
+        raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
 
 
@@ -107,8 +104,8 @@ def take_inline(
     CorruptFileError
         As for :func:`unpack_inline`, or an index is not below 1,024.
     """
-    starts, sizes = _aligned(word_bits, starts, sizes)
-    chunk, index = _aligned(word_bits, chunk, index)
+    starts, sizes = checks.aligned(word_bits, starts, sizes)
+    chunk, index = checks.aligned(word_bits, chunk, index)
     target = allocate(len(chunk) * word_bits // 8)
     if use_loops(len(chunk)):
         from glaive.kernels.loops import bitpack as loops
@@ -128,7 +125,7 @@ def take_inline(
                 found=f"chunk {c}, index {at}",
                 where=where,
             )
-        raise _damaged_inline(data, starts[c], sizes[c], at + 1, word_bits, where)
+        raise checks.damaged_inline(data, starts[c], sizes[c], at + 1, word_bits, where)
     return target
 
 
@@ -153,10 +150,10 @@ def unpack_out_of_line(
     CorruptFileError
         A block lies outside ``data``, or its size is not the one its count asks for.
     """
-    starts, sizes, counts = _aligned(word_bits, starts, sizes, counts)
-    _check_blocks(data, starts, sizes, counts, word_bits, width, where)
+    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
+    checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)
     total = int(counts.sum())
-    target = _target(out, offset, total * word_bits // 8)
+    target = checks.target(out, offset, total * word_bits // 8)
     if use_loops(total):
         from glaive.kernels.loops import bitpack as loops
 
@@ -198,14 +195,14 @@ def unpack_level_bits(
     CorruptFileError
         A chunk does not have the size that its count and width ask for.
     """
-    starts, sizes, counts = _aligned(LEVEL_BITS, starts, sizes, counts)
+    starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
     if form == "inline":
-        total = _total(counts, BLOCK * len(counts), where)
+        total = checks.total(counts, BLOCK * len(counts), where)
     else:
         width = LEVEL_BITS if form == "flat" else width
         if 1 < width < LEVEL_BITS:
             return None
-        _check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
+        checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
         total = int(counts.sum())
     if use_loops(total):
         from glaive.kernels.loops import level_bits as loops
@@ -219,7 +216,7 @@ def unpack_level_bits(
                 len(starts), target.address, total, address(nulls),
             )  # fmt: skip
             if bad >= 0:
-                raise _damaged_inline(
+                raise checks.damaged_inline(
                     data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
                 )
         else:
@@ -243,7 +240,7 @@ def unpack_level_bits(
 
 def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.uint8]:
     """Bits that the largest of every 1,024 values needs; one item per chunk."""
-    _room(values, count, word_bits)
+    checks.room(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
     if use_loops(count):
         from glaive.kernels.loops import bitpack as loops
@@ -265,7 +262,7 @@ def pack_inline(
         The chunks back to back, and the size of each in bytes. Values are cut to the width:
         pass what :func:`chunk_widths` says.
     """
-    _room(values, count, word_bits)
+    checks.room(values, count, word_bits)
     widths = np.ascontiguousarray(widths, np.uint8)
     if len(widths) != -(-count // BLOCK) or (count and int(widths.max()) > word_bits):
         raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
@@ -290,10 +287,10 @@ def pack_out_of_line(
 
     Returns the blocks back to back, and the size of each in bytes.
     """
-    (counts,) = _aligned(word_bits, counts)
-    if len(counts) and int(counts.min()) < 0 or not 0 <= width <= word_bits:
+    (counts,) = checks.aligned(word_bits, counts)
+    if (len(counts) and int(counts.min()) < 0) or not 0 <= width <= word_bits:
         raise ValueError(f"counts {counts} of width {width} in words of {word_bits} bits")
-    _room(values, int(counts.sum()), word_bits)
+    checks.room(values, int(counts.sum()), word_bits)
     sizes = out_of_line_sizes(counts, word_bits, width)
     target = as_array(allocate(int(sizes.sum())))
     if use_loops(int(counts.sum())):
@@ -307,14 +304,6 @@ def pack_out_of_line(
     else:
         twins.pack_out_of_line(values, counts, word_bits, width, target)
     return target, sizes
-
-
-def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
-    """Bytes of out-of-line blocks with these counts of values."""
-    tails = counts & (BLOCK - 1)
-    packed = twins.tail_is_packed(tails, word_bits, width)
-    blocks = (counts >> 10) + packed
-    return blocks * (width * BLOCK_BYTES_PER_BIT) + np.where(packed, 0, tails * (word_bits // 8))
 
 
 def exercise() -> None:
@@ -336,89 +325,3 @@ def exercise() -> None:
     packed, sizes = pack_inline(levels, 1500, 16, np.zeros(2, np.uint8))
     starts = np.cumsum(sizes) - sizes
     unpack_level_bits(pa.py_buffer(packed), starts, sizes, counts, "inline", "warm-up")
-
-
-def _aligned(word_bits: int, *arrays: Int64s) -> tuple[Int64s, ...]:
-    if word_bits not in WORD_BITS:
-        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
-    result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
-    if any(len(array) != len(result[0]) for array in result):
-        raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
-    return result
-
-
-def _room(values: pa.Buffer, count: int, word_bits: int) -> None:
-    if word_bits not in WORD_BITS:
-        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
-    if not 0 <= count * word_bits // 8 <= values.size:
-        raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
-
-
-def _target(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
-    if out is None:
-        return allocate(size)
-    if not out.is_mutable or offset < 0 or offset > out.size - size:
-        raise ValueError(f"{size} bytes do not fit at {offset} of a buffer of {out.size} bytes")
-    return out.slice(offset, size)
-
-
-def _total(counts: Int64s, most: int, where: object) -> int:
-    """Sum of the counts, known to be no more than the chunks can hold."""
-    total = int(counts.sum())
-    if not 0 <= total <= most:
-        raise CorruptFileError(
-            "number of values in bit-packed chunks",
-            expected=f"0 to {most}",
-            found=str(total),
-            where=where,
-        )
-    return total
-
-
-def _check_blocks(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    width: int,
-    where: object,
-) -> None:
-    if not 0 <= width <= word_bits:
-        raise CorruptFileError(
-            "width of bit-packed values",
-            expected=f"0 to {word_bits} bits",
-            found=f"{width} bits",
-            where=where,
-        )
-    expected = out_of_line_sizes(counts, word_bits, width)
-    good = (counts >= 0) & (starts >= 0) & (sizes == expected) & (starts <= data.size - sizes)
-    if not good.all():
-        i = int(np.argmin(good))
-        raise CorruptFileError(
-            "bit-packed block",
-            expected=f"{expected[i]} bytes for {counts[i]} values of {width} bits",
-            found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
-            where=where,
-        )
-
-
-def _damaged_inline(
-    data: pa.Buffer, start: Any, size: Any, count: Any, word_bits: int, where: object
-) -> CorruptFileError:
-    """Say what is wrong with an inline chunk that was refused."""
-    word = word_bits // 8
-    if not (0 <= start and word <= size <= data.size - start and 0 <= count <= BLOCK):
-        return CorruptFileError(
-            "bit-packed chunk",
-            expected=f"up to {BLOCK} values in at least {word} bytes, within {data.size} bytes",
-            found=f"{count} values in {size} bytes at byte {start}",
-            where=where,
-        )
-    width = int.from_bytes(data.slice(int(start), word).to_pybytes(), "little")
-    if width > word_bits:
-        expected, found = f"0 to {word_bits} bits", f"{width} bits"
-    else:
-        expected = f"{word + width * BLOCK_BYTES_PER_BIT} bytes for values of {width} bits"
-        found = f"{size} bytes"
-    return CorruptFileError("bit-packed chunk", expected=expected, found=found, where=where)

@@ -60,8 +60,9 @@ def take_flat(
     bits: int,
     where: object,
 ) -> pa.Buffer:
-    """Copy value ``index[i]`` of chunk ``data[starts[c] : starts[c] + sizes[c]]``, c = ``chunk[i]``.
+    """Copy value ``index[i]`` of chunk ``chunk[i]`` for every i.
 
+    Chunk ``c`` is ``data[starts[c] : starts[c] + sizes[c]]``, in bytes.
     ``bits`` is 1 (the result is packed, too) or a multiple of 8. Checks only what it touches.
 
     Raises
@@ -73,12 +74,15 @@ def take_flat(
     sizes = np.ascontiguousarray(sizes, np.int64)
     chunk = np.ascontiguousarray(chunk, np.int64)
     index = np.ascontiguousarray(index, np.int64)
-    if len(starts) != len(sizes) or len(chunk) != len(index) or (bits != 1 and bits % 8):
+    if (
+        len(starts) != len(sizes)
+        or len(chunk) != len(index)
+        or bits < 1
+        or (bits != 1 and bits % 8)
+    ):
         raise ValueError(f"{len(chunk)} chunks, {len(index)} positions, values of {bits} bits")
     wanted, item = len(chunk), bits // 8
     target = allocate((wanted * bits + 7) // 8)
-    if item == 0 and bits == 0:
-        return target
     if use_loops(wanted):
         from glaive.kernels.loops import flat as loops
 

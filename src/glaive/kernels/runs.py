@@ -100,9 +100,7 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     if use_loops(len(words)):
         from glaive.kernels.loops import runs as loops
 
-        loops.count_pairs(
-            values.address, address(counts), len(counts), word_bits, address(pairs)
-        )
+        loops.count_pairs(values.address, address(counts), len(counts), word_bits, address(pairs))
     else:
         ends = np.cumsum(counts)
         for i, (end, count) in enumerate(zip(ends.tolist(), counts.tolist(), strict=True)):

@@ -30,6 +30,7 @@ BLOCK = 1024
 
 @loop
 def load_word(word_bits: int, source: int) -> np.uint64:
+    """Read one word of 8, 16, 32 or 64 bits."""
     if word_bits == 64:
         return load_u64(source)
     if word_bits == 32:
@@ -41,6 +42,7 @@ def load_word(word_bits: int, source: int) -> np.uint64:
 
 @loop
 def store_word(word_bits: int, target: int, word: np.uint64) -> None:
+    """Write the low bits of ``word``."""
     if word_bits == 64:
         store_u64(target, word)
     elif word_bits == 32:
@@ -53,6 +55,7 @@ def store_word(word_bits: int, target: int, word: np.uint64) -> None:
 
 @loop
 def fill_zero(target: int, size: int) -> None:
+    """Write ``size`` zero bytes."""
     at = 0
     while at + 8 <= size:
         store_u64(target + at, np.uint64(0))
@@ -87,6 +90,7 @@ def unpack_inline(
     values: int,
     scratch: int,
 ) -> int:
+    """Unpack ``counts[i]`` values of every chunk; ``values`` is the room in ``target``."""
     word = word_bits >> 3
     done = 0
     for i in range(chunks):
@@ -144,6 +148,7 @@ def take_inline(
     word_bits: int,
     target: int,
 ) -> int:
+    """Unpack one value of a chunk for each pair of ``chunk`` and ``index``."""
     word = word_bits >> 3
     for i in range(values):
         c = load_i64(chunk + i * 8)
@@ -178,6 +183,7 @@ def unpack_out_of_line(
     target: int,
     scratch: int,
 ) -> None:
+    """Unpack blocks that the door has checked."""
     word = word_bits >> 3
     at = target
     for i in range(blocks):
@@ -236,6 +242,7 @@ def pack_out_of_line(
     target: int,
     scratch: int,
 ) -> None:
+    """Pack blocks of ``counts[i]`` values each."""
     word = word_bits >> 3
     here = source
     at = target

@@ -6,8 +6,20 @@ import numpy as np
 
 from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.level_bits import append_bits
-from glaive.kernels.loops.memory import copy, copy8, copy16, load_i64, load_u8, load_u64, loop
-from glaive.kernels.loops.memory import store_u8, store_u16, store_u32, load_u16, load_u32
+from glaive.kernels.loops.memory import (
+    copy,
+    copy8,
+    copy16,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    loop,
+    store_u8,
+    store_u16,
+    store_u32,
+)
 
 
 @loop
@@ -25,7 +37,9 @@ def load_bits(source: int, stop: int) -> np.uint64:
 
 
 @loop
-def join_bits(data: int, data_size: int, starts: int, counts: int, pieces: int, target: int) -> None:
+def join_bits(
+    data: int, data_size: int, starts: int, counts: int, pieces: int, target: int
+) -> None:
     """Append ``counts[i]`` bits from byte ``starts[i]`` on; may write 16 bytes too many."""
     filled = 0
     for i in range(pieces):

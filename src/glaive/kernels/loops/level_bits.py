@@ -32,9 +32,7 @@ def append_bits(target: int, filled: int, bits: np.uint64, count: int) -> None:
 
 
 @loop
-def level_bits_of_block(
-    source: int, width: int, count: int, target: int, filled: int
-) -> int:
+def level_bits_of_block(source: int, width: int, count: int, target: int, filled: int) -> int:
     """Append the validity of one packed level block; return how many are not 0."""
     nulls = 0
     done = 0

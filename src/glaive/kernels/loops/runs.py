@@ -52,6 +52,7 @@ def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
 
 @loop
 def pairs_of(length: int) -> int:
+    """Pairs that a run of this length needs."""
     return (length + MAX_RUN - 1) // MAX_RUN
 
 
@@ -146,6 +147,7 @@ def put_run(word_bits: int, value: np.uint64, length: int, values: int, lengths:
 def collapse_runs(
     source: int, counts: int, pieces: int, word_bits: int, values: int, lengths: int
 ) -> None:
+    """Store values and lengths of all pairs of pieces of ``counts[i]`` values."""
     word = word_bits >> 3
     here = source
     done = 0

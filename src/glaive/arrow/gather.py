@@ -1,0 +1,215 @@
+"""Gather and join blocks of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
+from glaive.arrow.buffers import all_set, join_bits, take_bits
+from glaive.errors import RowIndexError, SchemaError
+
+__all__ = ["concat_blocks", "take_block"]
+
+INT32_MAX = 2**31 - 1
+
+Int64s = NDArray[np.int64]
+
+
+def take_block(block: Block, positions: Int64s) -> Block:
+    """Values at ``positions``, in that order; repeats are allowed.
+
+    Costs a copy of the values taken.
+
+    Raises
+    ------
+    RowIndexError
+        A position is negative or not below ``block.count``.
+    """
+    positions = np.ascontiguousarray(positions, np.int64)
+    if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < block.count:
+        raise RowIndexError(
+            f"position {positions.min()} or {positions.max()} is outside of 0 ≤ position < "
+            f"{block.count}, the number of values in the block"
+        )
+    return _take(block, positions)
+
+
+def _take(block: Block, positions: Int64s) -> Block:
+    count = len(positions)
+    if isinstance(block, FixedWidth):
+        return FixedWidth(_take_fixed(block, positions), block.bits, count)
+    if isinstance(block, Variable):
+        return _take_variable(block, positions)
+    if isinstance(block, Dictionary):
+        indices = FixedWidth(_take_fixed(block.indices, positions), block.indices.bits, count)
+        return Dictionary(indices, block.items, count)
+    if isinstance(block, FixedList):
+        return _take_lists(block, positions)
+    return Constant(block.value, count)
+
+
+def _take_fixed(block: FixedWidth, positions: Int64s) -> pa.Buffer:
+    if block.bits == 1:
+        return take_bits(block.values, positions)
+    rows = _rows(block)
+    target = pa.allocate_buffer(len(positions) * block.bits // 8)
+    # The positions are checked; "clip" spares numpy a copy of the result.
+    np.take(rows, positions, out=np.frombuffer(target, rows.dtype), mode="clip")
+    return target
+
+
+def _rows(block: FixedWidth) -> NDArray[Any]:
+    """One array item per value."""
+    size = block.bits // 8
+    dtype = np.dtype(f"<u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+    return np.frombuffer(block.values, dtype, block.count) if block.count else np.empty(0, dtype)
+
+
+def _take_variable(block: Variable, positions: Int64s) -> Variable:
+    kind = pa.large_binary() if block.offset_bits == 64 else pa.binary()
+    buffers = [None, block.offsets, block.data]
+    array = pa.Array.from_buffers(kind, block.count, buffers, null_count=0)
+    bits = block.offset_bits
+    if bits == 32 and len(positions) > block.count:
+        # Repeats may need more bytes than 32-bit offsets reach.
+        lengths = np.diff(np.frombuffer(block.offsets, np.int32, block.count + 1))
+        if int(lengths[positions].sum(dtype=np.int64)) > INT32_MAX:
+            array, bits = array.cast(pa.large_binary()), 64
+    taken = pc.take(array, pa.array(positions), boundscheck=False)
+    _, offsets, data = taken.buffers()
+    if offsets is None:
+        offsets = pa.py_buffer(bytes(bits // 8))
+    return Variable(offsets, bits, pa.py_buffer(b"") if data is None else data, len(positions))
+
+
+def _take_lists(block: FixedList, positions: Int64s) -> FixedList:
+    count, dimension = len(positions), block.dimension
+    if isinstance(block.items, FixedWidth) and block.items.bits > 1:
+        # A list of whole bytes is itself a value of a fixed width.
+        row = FixedWidth(block.items.values, block.items.bits * dimension, block.count)
+        values = _take_fixed(row, positions) if dimension else block.items.values
+        items: Block = FixedWidth(values, block.items.bits, count * dimension)
+        if block.validity is None:
+            return FixedList(items, dimension, None, count)
+        inner = _inner(positions, dimension)
+    else:
+        inner = _inner(positions, dimension)
+        items = _take(block.items, inner)
+    validity = None if block.validity is None else take_bits(block.validity, inner)
+    return FixedList(items, dimension, validity, count)
+
+
+def _inner(positions: Int64s, dimension: int) -> Int64s:
+    """Positions of the items of some lists."""
+    return np.add.outer(positions * dimension, np.arange(dimension)).reshape(-1)
+
+
+def concat_blocks(blocks: Sequence[Block]) -> Block:
+    """Join blocks of one kind; a single one is returned as it is.
+
+    Raises
+    ------
+    SchemaError
+        The blocks are of different kinds or widths.
+    """
+    if not blocks:
+        raise ValueError("no blocks to join")
+    if len(blocks) == 1:
+        return blocks[0]
+    count = sum(block.count for block in blocks)
+    if all(isinstance(block, Constant) for block in blocks):
+        return _join_constants(blocks, count)
+    plain = [_repeated(block) for block in blocks]
+    fixed = [block for block in plain if isinstance(block, FixedWidth)]
+    if len(fixed) == len(plain) and len({block.bits for block in fixed}) == 1:
+        return _join_fixed(fixed, count)
+    variable = [block for block in plain if isinstance(block, Variable)]
+    if len(variable) == len(plain):
+        return _join_variable(variable, count)
+    lists = [block for block in plain if isinstance(block, FixedList)]
+    if len(lists) == len(plain) and len({block.dimension for block in lists}) == 1:
+        return _join_lists(lists, count)
+    coded = [block for block in plain if isinstance(block, Dictionary)]
+    same = {(id(block.items), block.indices.bits) for block in coded}
+    if len(coded) == len(plain) and len(same) == 1:
+        indices = _join_fixed([block.indices for block in coded], count)
+        return Dictionary(indices, coded[0].items, count)
+    kinds = ", ".join(sorted({type(block).__name__ for block in plain}))
+    raise SchemaError(f"blocks of different shape cannot be joined: {kinds}")
+
+
+def _repeated(block: Block) -> Block:
+    """A constant as the values it stands for."""
+    if isinstance(block, Constant):
+        return _take(block.value, np.zeros(block.count, np.int64))
+    return block
+
+
+def _join_constants(blocks: Sequence[Block], count: int) -> Block:
+    values = [block.value for block in blocks if isinstance(block, Constant)]
+    first = values[0]
+    if all(
+        isinstance(value, FixedWidth)
+        and isinstance(first, FixedWidth)
+        and value.bits == first.bits
+        and value.bits > 1
+        and value.values.slice(0, value.bits // 8).equals(first.values.slice(0, first.bits // 8))
+        for value in values
+    ):
+        return Constant(first, count)
+    return concat_blocks([_repeated(block) for block in blocks])
+
+
+def _join_fixed(blocks: Sequence[FixedWidth], count: int) -> FixedWidth:
+    bits = blocks[0].bits
+    if bits == 1:
+        values = join_bits([block.values for block in blocks], [block.count for block in blocks])
+        return FixedWidth(values, 1, count)
+    target = pa.allocate_buffer(count * bits // 8)
+    parts = [
+        np.frombuffer(block.values, np.uint8, block.count * bits // 8)
+        for block in blocks
+        if block.count
+    ]
+    if parts:
+        np.concatenate(parts, out=np.frombuffer(target, np.uint8))
+    return FixedWidth(target, bits, count)
+
+
+def _join_variable(blocks: Sequence[Variable], count: int) -> Variable:
+    """Join the bytes in use; offsets become 64 bits wide when 32 do not reach."""
+    ends = [np.frombuffer(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+            for block in blocks]  # fmt: skip
+    sizes = [int(end[-1]) - int(end[0]) for end in ends]
+    bits = max(block.offset_bits for block in blocks)
+    if sum(sizes) > INT32_MAX:
+        bits = 64
+    offsets = pa.allocate_buffer((count + 1) * bits // 8)
+    into = np.frombuffer(offsets, f"<i{bits // 8}")
+    into[0] = 0
+    data = pa.allocate_buffer(sum(sizes))
+    at = done = 0
+    for block, end, size in zip(blocks, ends, sizes, strict=True):
+        into[done + 1 : done + block.count + 1] = end[1:] + (at - end[0].astype(np.int64))
+        if size:
+            source = np.frombuffer(block.data, np.uint8, size, int(end[0]))
+            np.frombuffer(data, np.uint8)[at : at + size] = source
+        at, done = at + size, done + block.count
+    return Variable(offsets, bits, data, count)
+
+
+def _join_lists(blocks: Sequence[FixedList], count: int) -> FixedList:
+    dimension = blocks[0].dimension
+    validity = None
+    if any(block.validity is not None for block in blocks):
+        counts = [block.count * dimension for block in blocks]
+        bitmaps = [block.validity or all_set(block.count * dimension) for block in blocks]
+        validity = join_bits(bitmaps, counts)
+    items = concat_blocks([block.items for block in blocks])
+    return FixedList(items, dimension, validity, count)

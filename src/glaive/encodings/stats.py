@@ -1,0 +1,121 @@
+"""What choosing an encoding for values of a fixed width needs to know about them.
+
+Each fact is found when first asked for, and kept: a proposal that can be ruled out by a
+cheap fact costs no pass over the values.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.errors import SchemaError
+from glaive.kernels._tier import as_array
+from glaive.kernels.bitpack import BLOCK, chunk_widths
+from glaive.kernels.runs import RunPlan, plan_runs
+
+__all__ = ["CHUNK_OVERHEAD", "FixedStats", "fixed_width"]
+
+CHUNK_OVERHEAD = 12
+"""Bytes a mini-block chunk costs beside its values: chunk word, header, half of the padding."""
+
+WORD_BITS = (8, 16, 32, 64)
+
+
+def fixed_width(block: Block, bits: int, encoding: str) -> FixedWidth:
+    """Return ``block`` if its values have ``bits`` bits each, else say what does not fit.
+
+    Raises
+    ------
+    SchemaError
+        The block is of another kind or width.
+    """
+    if isinstance(block, FixedWidth) and block.bits == bits:
+        return block
+    found = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
+    raise SchemaError(f"encoding {encoding!r} was given {found}; it holds values of {bits} bits")
+
+
+class FixedStats:
+    """Facts about a block, each found on first use.
+
+    Parameters
+    ----------
+    block
+        The values; they must not change while the facts are in use.
+    """
+
+    def __init__(self, block: FixedWidth) -> None:
+        self.block = block
+
+    @property
+    def word_bits(self) -> int | None:
+        """Width of the values if they are machine words (8 to 64 bits), else None."""
+        return self.block.bits if self.block.bits in WORD_BITS else None
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of the plain values."""
+        return (self.block.count * self.block.bits + 7) // 8
+
+    def overhead(self, chunks: int) -> int:
+        """Bytes that so many chunks cost beside their values."""
+        return chunks * CHUNK_OVERHEAD
+
+    @cached_property
+    def chunk_widths(self) -> NDArray[np.uint8]:
+        """Bits that the largest value of every 1,024 needs; words only."""
+        return chunk_widths(self.block.values, self.block.count, self._words())
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        """Bytes of all inline bit-packed chunks, widths included; words only."""
+        widths = int(self.chunk_widths.sum(dtype=np.int64))
+        return widths * (BLOCK // 8) + len(self.chunk_widths) * self._words() // 8
+
+    @cached_property
+    def runs(self) -> RunPlan | None:
+        """Chunks of runs; None when they need as much as plain, or more than packed values."""
+        limit = min(self.raw_bytes - 1, self.packed_bytes)
+        return plan_runs(self.block.values, self.block.count, self._words(), limit)
+
+    @cached_property
+    def run_bytes(self) -> int | None:
+        """Bytes of all runs; None under the same conditions as ``runs``."""
+        return None if self.runs is None else self.runs.bytes_of(self._words())
+
+    @cached_property
+    def all_equal(self) -> bool:
+        """Whether there is one distinct value (True for no values at all)."""
+        block = self.block
+        if block.bits == 1:
+            whole, rest = divmod(block.count, 8)
+            data = as_array(block.values)
+            first = int(data[0]) & 1 if block.count else 0
+            fill, last = 0xFF * first, (1 << rest) - 1
+            return bool((data[:whole] == fill).all()) and (
+                not rest or (int(data[whole]) & last) == fill & last
+            )
+        rows = as_array(block.values)[: self.raw_bytes].reshape(block.count, block.bits // 8)
+        if self.word_bits is not None:
+            rows = rows.view(f"<u{block.bits // 8}")
+        return bool((rows[:64] == rows[:1]).all()) and bool((rows == rows[:1]).all())
+
+    @cached_property
+    def min_max(self) -> tuple[int, int] | None:
+        """Smallest and largest value as unsigned words; None without values."""
+        words: NDArray[Any] = as_array(self.block.values, f"<u{self._words() // 8}")
+        words = words[: self.block.count]
+        return (int(words.min()), int(words.max())) if len(words) else None
+
+    def _words(self) -> int:
+        if self.word_bits is None:
+            raise SchemaError(
+                f"values of {self.block.bits} bits are not words of {WORD_BITS} bits: "
+                "they can be stored flat only"
+            )
+        return self.word_bits

@@ -1,0 +1,137 @@
+"""Inline bit-packing: up to 1,024 words with only the bits the largest of them needs.
+
+====================== =========================================================
+item                   meaning
+====================== =========================================================
+one word               the width ``W``, 0 to ``bits``
+``128 * W`` bytes      one FastLanes block of 1,024 values, missing ones 0
+====================== =========================================================
+
+The same in a mini-block chunk and in a block. Signed numbers and floats are packed as the
+unsigned words of their bytes.
+
+Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``InlineBitpacking``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.kernels._tier import as_array
+from glaive.kernels.bitpack import BLOCK, chunk_widths, pack_inline, take_inline, unpack_inline
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["InlineBitpacking"]
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class InlineBitpacking(ValueEncoding):
+    """Good for small or similar numbers; unpacks as fast as memory is copied."""
+
+    wire_name: ClassVar[str] = "inline_bitpacking"
+
+    bits: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse an ``InlineBitpacking`` of words of 8, 16, 32 or 64 bits."""
+        if message.HasField("values"):
+            raise UnsupportedFeatureError(
+                f"compressed buffer in an 'inline_bitpacking' encoding (in {where}): "
+                "the file was probably written by a newer Lance"
+            )
+        bits = message.uncompressed_bits_per_value
+        if bits not in WORD_BITS:
+            raise CorruptFileError(
+                "width of values before bit-packing",
+                expected="8, 16, 32 or 64 bits",
+                found=f"{bits} bits",
+                where=where,
+            )
+        return cls(bits)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write an ``InlineBitpacking``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        return pb.CompressiveEncoding(
+            inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=self.bits)
+        )
+
+    @classmethod
+    def propose(cls, stats: FixedStats) -> tuple[int, Self] | None:
+        """Words, when packing makes them smaller."""
+        if not isinstance(stats, FixedStats) or stats.word_bits is None:
+            return None
+        if stats.packed_bytes >= stats.raw_bytes:
+            return None
+        chunks = len(stats.chunk_widths)
+        return stats.packed_bytes + stats.overhead(chunks), cls(stats.word_bits)
+
+    def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
+        """Unpack all chunks."""
+        return self.decode_blocks(
+            chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
+        )
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> FixedWidth:
+        """Unpack the wanted values only: one or two words each."""
+        starts, sizes = chunks.starts[0], chunks.sizes[0]
+        values = take_inline(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
+        return FixedWidth(values, self.bits, len(chunk))
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Pack every 1,024 values with the width they need."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        widths = chunk_widths(fixed.values, fixed.count, self.bits)
+        data, sizes = pack_inline(fixed.values, fixed.count, self.bits, widths)
+        counts = np.full(len(sizes), BLOCK, np.int64)
+        if len(counts):
+            counts[-1] = fixed.count - BLOCK * (len(counts) - 1)
+        return EncodedChunks((data,), (sizes,), counts)
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        """Unpack blocks of up to 1,024 values each."""
+        values = unpack_inline(data, starts, sizes, counts, self.bits, where)
+        return FixedWidth(values, self.bits, int(counts.sum()))
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Pack blocks of up to 1,024 values each, every one with its own width."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        if len(counts) and int(counts.max()) > BLOCK:
+            raise SchemaError(
+                f"an inline bit-packed block holds up to {BLOCK} values, not {counts.max()}: "
+                "use out-of-line bit-packing"
+            )
+        values, count = fixed.values, int(counts.sum())
+        if (counts[:-1] != BLOCK).any():
+            # Give every block 1,024 places: the kernel packs at that stride.
+            padded = np.zeros((len(counts), BLOCK), f"<u{self.bits // 8}")
+            padded[np.arange(BLOCK) < counts[:, None]] = as_array(values, padded.dtype)[:count]
+            values, count = pa.py_buffer(padded), padded.size
+        widths = chunk_widths(values, count, self.bits)
+        data, sizes = pack_inline(values, count, self.bits, widths)
+        return EncodedBlocks(data, sizes)

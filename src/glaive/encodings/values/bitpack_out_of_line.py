@@ -1,0 +1,103 @@
+"""Out-of-line bit-packing: many words with one width, which the message tells.
+
+A block of ``n`` words of ``bits`` bits, packed to ``width`` bits:
+
+============================== =================================================
+item                           meaning
+============================== =================================================
+``n // 1024`` times            a FastLanes block of ``128 * width`` bytes
+tail of ``t = n % 1024``       one more such block, padded with 0, if ``width * (1024 - t)``
+                               is below ``(bits - width) * t``; else ``t`` plain words
+============================== =================================================
+
+Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``OutOfLineBitpacking``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.stats import WORD_BITS, fixed_width
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.kernels.bitpack import chunk_widths, pack_out_of_line, unpack_out_of_line
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["OutOfLineBitpacking"]
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class OutOfLineBitpacking(ValueEncoding):
+    """For levels: all of a page with the width of its highest level."""
+
+    wire_name: ClassVar[str] = "out_of_line_bitpacking"
+
+    bits: int
+    width: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse an ``OutOfLineBitpacking`` whose values are ``Flat`` of the packed width."""
+        if message.values.WhichOneof("compression") != "flat":
+            raise UnsupportedFeatureError(
+                f"values of an 'out_of_line_bitpacking' encoding that are not flat (in {where}): "
+                "the file was probably written by a newer Lance"
+            )
+        bits, width = message.uncompressed_bits_per_value, message.values.flat.bits_per_value
+        if bits not in WORD_BITS or width > bits:
+            raise CorruptFileError(
+                "widths of out-of-line bit-packing",
+                expected="words of 8, 16, 32 or 64 bits, packed to fewer",
+                found=f"words of {bits} bits, packed to {width}",
+                where=where,
+            )
+        return cls(bits, width)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write an ``OutOfLineBitpacking``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        packed = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.width))
+        return pb.CompressiveEncoding(
+            out_of_line_bitpacking=pb.OutOfLineBitpacking(
+                uncompressed_bits_per_value=self.bits, values=packed
+            )
+        )
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        """Unpack all blocks."""
+        values = unpack_out_of_line(data, starts, sizes, counts, self.bits, self.width, where)
+        return FixedWidth(values, self.bits, int(counts.sum()))
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Pack all blocks.
+
+        Raises
+        ------
+        SchemaError
+            A value needs more than ``width`` bits.
+        """
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        widest = int(chunk_widths(fixed.values, fixed.count, self.bits).max(initial=0))
+        if widest > self.width:
+            raise SchemaError(f"values of {widest} bits cannot be packed to {self.width} bits")
+        data, sizes = pack_out_of_line(fixed.values, counts, self.bits, self.width)
+        return EncodedBlocks(data, sizes)

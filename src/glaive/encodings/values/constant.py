@@ -1,0 +1,83 @@
+"""Constant: every value of a block is the same, and stands in the message.
+
+The blocks themselves are empty.
+
+Specification: "Constant" in ``docs/format/encodings.md``; message ``Constant``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow import blocks
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.stats import FixedStats, fixed_width
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["Constant"]
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class Constant(ValueEncoding):
+    """``value`` holds the bytes of the one value."""
+
+    wire_name: ClassVar[str] = "constant"
+
+    value: bytes
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``Constant`` that has a value."""
+        if not message.value:
+            raise CorruptFileError(
+                "constant", expected="the bytes of its value", found="none", where=where
+            )
+        return cls(message.value)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Constant``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        return pb.CompressiveEncoding(constant=pb.Constant(value=self.value))
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> blocks.Constant:
+        """Return the value and its count; nothing is repeated in memory."""
+        value = FixedWidth(pa.py_buffer(self.value), len(self.value) * 8, 1)
+        return blocks.Constant(value, int(counts.sum()))
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Check that the values are the constant, and write nothing.
+
+        Raises
+        ------
+        SchemaError
+            There are other values.
+        """
+        if isinstance(block, blocks.Constant):
+            block = block.value
+        fixed = fixed_width(block, len(self.value) * 8, self.wire_name)
+        if fixed.count and not (
+            FixedStats(fixed).all_equal
+            and fixed.values.slice(0, len(self.value)).to_pybytes() == self.value
+        ):
+            raise SchemaError(f"values other than the constant {self.value.hex()}")
+        return EncodedBlocks(np.empty(0, np.uint8), np.zeros(len(counts), np.int64))

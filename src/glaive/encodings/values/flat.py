@@ -1,0 +1,177 @@
+"""Flat: values of a fixed width back to back, as they are.
+
+======= ========================================================================
+context layout
+======= ========================================================================
+mini    one buffer of ``ceil(bits * count / 8)`` bytes; single bits are packed,
+        least significant first, and every chunk begins at bit 0
+block   the same
+values  the bytes of each value
+======= ========================================================================
+
+Specification: "Flat" in ``docs/format/encodings.md``; message ``Flat``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.stats import FixedStats, fixed_width
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.kernels._tier import as_array
+from glaive.kernels.flat import join_bits, take_flat
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["Flat"]
+
+CHUNK_BYTES = 8186
+CHUNK_VALUES = 4096
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class Flat(ValueEncoding):
+    """Quickest to read, never smaller; ``bits`` is 1 or a multiple of 8."""
+
+    wire_name: ClassVar[str] = "flat"
+
+    bits: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``Flat`` without buffer compression."""
+        if message.HasField("data"):
+            raise UnsupportedFeatureError(
+                f"compressed buffer in a 'flat' encoding (in {where}): "
+                "the file was probably written by a newer Lance"
+            )
+        bits = message.bits_per_value
+        if bits != 1 and (bits == 0 or bits % 8):
+            raise CorruptFileError(
+                "width of flat values",
+                expected="1 bit or a multiple of 8",
+                found=f"{bits} bits",
+                where=where,
+            )
+        return cls(bits)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Flat``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        return pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.bits))
+
+    @classmethod
+    def propose(cls, stats: FixedStats) -> tuple[int, Self] | None:
+        """Any values of a fixed width."""
+        if not isinstance(stats, FixedStats):
+            return None
+        bits = stats.block.bits
+        chunks = -(-stats.block.count // _chunk_values(bits))
+        return stats.raw_bytes + stats.overhead(chunks), cls(bits)
+
+    def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
+        """Join the chunks; a view when their values are neighbours, as with one chunk."""
+        return self._join(
+            chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
+        )
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> FixedWidth:
+        """Copy the wanted values, and look at no others."""
+        starts, sizes = chunks.starts[0], chunks.sizes[0]
+        values = take_flat(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
+        return FixedWidth(values, self.bits, len(chunk))
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Cut into chunks of about 4 KiB; no value is copied."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        values = _chunk_values(self.bits)
+        counts = np.full(-(-fixed.count // values), values, np.int64)
+        if len(counts):
+            counts[-1] = fixed.count - values * (len(counts) - 1)
+        sizes = (counts * self.bits + 7) // 8
+        return EncodedChunks((as_array(fixed.values)[: int(sizes.sum())],), (sizes,), counts)
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        """Join the blocks; a single one is not copied."""
+        return self._join(data, starts, sizes, counts, where)
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Cut into blocks; copies single bits only, and only when there are several blocks."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        sizes = (counts * self.bits + 7) // 8
+        values = as_array(fixed.values)
+        if self.bits == 1 and len(counts) > 1:
+            flags = np.unpackbits(values, count=int(counts.sum()), bitorder="little")
+            padded = np.zeros((int(sizes.sum()), 8), np.uint8)
+            within = np.arange(len(flags)) - np.repeat(np.cumsum(counts) - counts, counts)
+            at = np.repeat((np.cumsum(sizes) - sizes) * 8, counts) + within
+            padded.reshape(-1)[at] = flags
+            values = np.packbits(padded, bitorder="little")
+        return EncodedBlocks(values[: int(sizes.sum())], sizes)
+
+    def decode_values(self, block: Block, where: Where) -> FixedWidth:
+        """Values of a full-zip page are plain already."""
+        return fixed_width(block, self.bits, self.wire_name)
+
+    def encode_values(self, block: Block) -> FixedWidth:
+        """Values go into a full-zip page as they are."""
+        return fixed_width(block, self.bits, self.wire_name)
+
+    def _join(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        wrong = sizes != (counts * self.bits + 7) // 8
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise CorruptFileError(
+                "flat values",
+                expected=f"{(counts[i] * self.bits + 7) // 8} bytes for {counts[i]} values",
+                found=f"{sizes[i]} bytes",
+                where=where,
+            )
+        total = int(counts.sum())
+        if len(counts) == 0:
+            return FixedWidth(data.slice(0, 0), self.bits, 0)
+        uneven = self.bits == 1 and bool((counts[:-1] % 8 != 0).any())
+        if uneven:
+            values = join_bits(data, starts, counts, where)
+        elif bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
+            values = data.slice(int(starts[0]), (total * self.bits + 7) // 8)
+        else:
+            values = gather_pieces(data, starts, sizes, where)
+        return FixedWidth(values, self.bits, total)
+
+
+def _chunk_values(bits: int) -> int:
+    """Values of a chunk: doubled from 2 while below 8,186 bytes, up to 4,096."""
+    values = 2
+    while 2 * ((values * bits + 7) // 8) < CHUNK_BYTES and 2 * values <= CHUNK_VALUES:
+        values *= 2
+    return values

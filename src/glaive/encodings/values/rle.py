@@ -1,0 +1,189 @@
+"""Run-length encoding: one value and one length per run of equal values.
+
+====== ============ ============================================================
+buffer item         meaning
+====== ============ ============================================================
+0      value        the run's value, in the block's own width
+1      ``u8``       the run's length, 1 to 255; longer runs are split
+====== ============ ============================================================
+
+Runs end with their chunk. As a block: ``u64`` size of the values in bytes, the values, the
+lengths.
+
+Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.kernels._tier import as_array
+from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["RunLength"]
+
+LENGTH_BITS = 8
+HEADER = 8
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class RunLength(ValueEncoding):
+    """Good for sorted or slowly changing columns; useless above ~50% distinct."""
+
+    wire_name: ClassVar[str] = "rle"
+
+    bits: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse an ``Rle`` of flat values and flat lengths of 8 bits."""
+        parts = (message.values, message.run_lengths)
+        if any(part.WhichOneof("compression") != "flat" for part in parts):
+            raise UnsupportedFeatureError(
+                f"values or lengths of an 'rle' encoding that are not flat (in {where}): "
+                "the file was probably written by a newer Lance"
+            )
+        bits, length_bits = (part.flat.bits_per_value for part in parts)
+        if bits not in WORD_BITS or length_bits != LENGTH_BITS:
+            raise CorruptFileError(
+                "widths of run-length encoding",
+                expected=f"values of 8, 16, 32 or 64 bits, lengths of {LENGTH_BITS}",
+                found=f"values of {bits} bits, lengths of {length_bits}",
+                where=where,
+            )
+        return cls(bits)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write an ``Rle``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        values = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.bits))
+        lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=LENGTH_BITS))
+        return pb.CompressiveEncoding(rle=pb.Rle(values=values, run_lengths=lengths))
+
+    @classmethod
+    def propose(cls, stats: FixedStats) -> tuple[int, Self] | None:
+        """Words, when runs are smaller than the plain and not larger than the packed values."""
+        if not isinstance(stats, FixedStats) or stats.word_bits is None:
+            return None
+        if stats.runs is None or stats.run_bytes is None:
+            return None
+        return stats.run_bytes + stats.overhead(len(stats.runs.counts)), cls(stats.word_bits)
+
+    @property
+    def num_buffers(self) -> int:
+        """Values and lengths."""
+        return 2
+
+    def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
+        """Expand the runs of all chunks."""
+        values = expand_runs(
+            chunks.data,
+            chunks.starts[0],
+            chunks.starts[1],
+            self._runs(chunks.sizes[0], chunks.sizes[1], chunks.where),
+            chunks.counts,
+            self.bits,
+            chunks.where,
+        )
+        return FixedWidth(values, self.bits, int(chunks.counts.sum()))
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> FixedWidth:
+        """Add up the lengths before each wanted value; expand nothing."""
+        values = take_runs(
+            chunks.data,
+            chunks.starts[0],
+            chunks.starts[1],
+            self._runs(chunks.sizes[0], chunks.sizes[1], chunks.where),
+            chunk,
+            index,
+            self.bits,
+            chunks.where,
+        )
+        return FixedWidth(values, self.bits, len(chunk))
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Cut into chunks of up to 4,096 values and 8,186 bytes."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        no_limit = (fixed.count + 1) * (self.bits // 8 + 1)
+        plan = plan_runs(fixed.values, fixed.count, self.bits, no_limit)
+        if plan is None:
+            raise ValueError("more runs than values")
+        values, lengths = collapse_runs(fixed.values, plan.counts, plan.pairs, self.bits)
+        sizes = (plan.pairs * (self.bits // 8), plan.pairs)
+        return EncodedChunks((values, lengths), sizes, plan.counts)
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        """Expand the runs of all blocks."""
+        short = sizes < HEADER
+        heads = np.zeros(len(starts), np.int64)
+        if not short.any():
+            at = starts[:, None] + np.arange(HEADER)
+            heads = as_array(data)[at].view("<i8")[:, 0] if len(starts) else heads
+            short = (heads < 0) | (heads > sizes - HEADER)
+        if short.any():
+            i = int(np.argmax(short))
+            raise CorruptFileError(
+                "run-length block",
+                expected=f"{HEADER} bytes, then {heads[i]} bytes of values",
+                found=f"{sizes[i]} bytes",
+                where=where,
+            )
+        runs = self._runs(heads, sizes - HEADER - heads, where)
+        first = starts + HEADER
+        values = expand_runs(data, first, first + heads, runs, counts, self.bits, where)
+        return FixedWidth(values, self.bits, int(counts.sum()))
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Collapse each block into its header, values and lengths."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        pairs = count_pairs(fixed.values, counts, self.bits)
+        values, lengths = collapse_runs(fixed.values, counts, pairs, self.bits)
+        heads = pairs * (self.bits // 8)
+        parts = pa.py_buffer(np.concatenate([heads.view(np.uint8), values, lengths]))
+        # Header, values and lengths of each block in turn, out of the three arrays.
+        sizes = np.stack([np.full(len(pairs), HEADER), heads, pairs], axis=1)
+        ends = np.cumsum(sizes, axis=0)
+        bases = np.array([0, len(pairs) * HEADER, len(pairs) * HEADER + len(values)])
+        starts = ends - sizes + bases
+        data = gather_pieces(parts, starts.reshape(-1), sizes.reshape(-1), "run-length blocks")
+        return EncodedBlocks(as_array(data), sizes.sum(axis=1))
+
+    def _runs(
+        self, value_sizes: NDArray[np.int64], length_sizes: NDArray[np.int64], where: Where
+    ) -> NDArray[np.int64]:
+        wrong = value_sizes != length_sizes * (self.bits // 8)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise CorruptFileError(
+                "runs of a chunk",
+                expected=f"one value of {self.bits} bits for each of {length_sizes[i]} lengths",
+                found=f"{value_sizes[i]} bytes of values",
+                where=where,
+            )
+        return length_sizes

@@ -1,0 +1,124 @@
+"""What the doors of ``glaive.kernels.bitpack`` check, and what they say when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._bitpack_twins import BLOCK, tail_is_packed
+from glaive.kernels._tier import allocate
+
+__all__ = [
+    "BLOCK",
+    "BLOCK_BYTES_PER_BIT",
+    "aligned",
+    "check_blocks",
+    "damaged_inline",
+    "out_of_line_sizes",
+    "room",
+    "target",
+    "total",
+]
+
+BLOCK_BYTES_PER_BIT = BLOCK // 8
+WORD_BITS = (8, 16, 32, 64)
+
+Int64s = NDArray[np.int64]
+
+
+def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
+    """Bytes of out-of-line blocks with these counts of values."""
+    tails = counts & (BLOCK - 1)
+    packed = tail_is_packed(tails, word_bits, width)
+    blocks = (counts >> 10) + packed
+    return blocks * (width * BLOCK_BYTES_PER_BIT) + np.where(packed, 0, tails * (word_bits // 8))
+
+
+def aligned(word_bits: int, *arrays: Int64s) -> tuple[Int64s, ...]:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+    result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
+    if any(len(array) != len(result[0]) for array in result):
+        raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
+    return result
+
+
+def room(values: pa.Buffer, count: int, word_bits: int) -> None:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+    if not 0 <= count * word_bits // 8 <= values.size:
+        raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
+
+
+def target(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
+    if out is None:
+        return allocate(size)
+    if not out.is_mutable or offset < 0 or offset > out.size - size:
+        raise ValueError(f"{size} bytes do not fit at {offset} of a buffer of {out.size} bytes")
+    return out.slice(offset, size)
+
+
+def total(counts: Int64s, most: int, where: object) -> int:
+    """Sum of the counts, known to be no more than the chunks can hold."""
+    total = int(counts.sum())
+    if not 0 <= total <= most:
+        raise CorruptFileError(
+            "number of values in bit-packed chunks",
+            expected=f"0 to {most}",
+            found=str(total),
+            where=where,
+        )
+    return total
+
+
+def check_blocks(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    width: int,
+    where: object,
+) -> None:
+    if not 0 <= width <= word_bits:
+        raise CorruptFileError(
+            "width of bit-packed values",
+            expected=f"0 to {word_bits} bits",
+            found=f"{width} bits",
+            where=where,
+        )
+    expected = out_of_line_sizes(counts, word_bits, width)
+    good = (counts >= 0) & (starts >= 0) & (sizes == expected) & (starts <= data.size - sizes)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "bit-packed block",
+            expected=f"{expected[i]} bytes for {counts[i]} values of {width} bits",
+            found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
+            where=where,
+        )
+
+
+def damaged_inline(
+    data: pa.Buffer, start: Any, size: Any, count: Any, word_bits: int, where: object
+) -> CorruptFileError:
+    """Say what is wrong with an inline chunk that was refused."""
+    word = word_bits // 8
+    if not (start >= 0 and word <= size <= data.size - start and 0 <= count <= BLOCK):
+        return CorruptFileError(
+            "bit-packed chunk",
+            expected=f"up to {BLOCK} values in at least {word} bytes, within {data.size} bytes",
+            found=f"{count} values in {size} bytes at byte {start}",
+            where=where,
+        )
+    width = int.from_bytes(data.slice(int(start), word).to_pybytes(), "little")
+    if width > word_bits:
+        expected, found = f"0 to {word_bits} bits", f"{width} bits"
+    else:
+        expected = f"{word + width * BLOCK_BYTES_PER_BIT} bytes for values of {width} bits"
+        found = f"{size} bytes"
+    return CorruptFileError("bit-packed chunk", expected=expected, found=found, where=where)
