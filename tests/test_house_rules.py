@@ -405,4 +405,4 @@ def test_modules_cite_sections_that_exist() -> None:
                 for name in re.findall(r'"([^"]+)"', names)
                 if not any(name.lower() in heading for heading in known)
             ]
-    assert missing == []
+    assert not missing, "\n".join(missing)
