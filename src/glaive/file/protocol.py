@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from glaive.encodings.protocol import Fetch
 from glaive.format.fields import Field, LanceSchema
+from glaive.io.store import RangeReader
 from glaive.types import FormatVersion
 
 __all__ = ["BoundColumn", "BoundColumns", "FileReader", "FileWriter", "WrittenFile"]
@@ -48,7 +49,10 @@ class BoundColumns(Protocol):
 
     schema: pa.Schema
     num_rows: int
-    columns: Sequence[BoundColumn]
+
+    @property
+    def columns(self) -> Sequence[BoundColumn]:
+        """The fields, one by one."""
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which pages of these columns begin, ascending, ends included.
@@ -75,22 +79,30 @@ class BoundColumns(Protocol):
 class FileReader(Protocol):
     """An opened data file: footer parsed, columns parsed when first asked for."""
 
+    reader: RangeReader
     version: FormatVersion
-    num_rows: int
     num_columns: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the file."""
 
     @property
     def schema(self) -> LanceSchema:
         """The schema stored in the file."""
 
     def bind(
-        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int] | None = None,
+        rows: int | None = None,
     ) -> BoundColumns:
         """Tie columns to fields (top-level, possibly with some children left out).
 
         ``column_of`` maps field id to column index as a manifest's ``DataFile`` does; by
         default the file's own schema is numbered depth first. A leaf that the mapping lacks
-        reads as all null.
+        reads as all null. ``rows`` spares reading the file's schema; every column is checked
+        to have as many.
         """
 
 

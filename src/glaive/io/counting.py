@@ -218,7 +218,7 @@ class CountingReader:
     def advise(
         self,
         ranges: Sequence[ByteRange],
-        advice: Literal["random", "sequential", "willneed", "normal"],
+        advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
     ) -> None:
         """Pass the hint on; not a request."""
         self._inner.advise(ranges, advice)

@@ -109,35 +109,39 @@ class LocalStore:
         return LocalSink(self.full(path))
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files directly in a directory, in name order."""
-        for entry in self._entries(prefix):
-            if not entry.is_dir():
-                meta = _meta(prefix, entry)
-                if meta is not None:
-                    yield meta
+        """Files directly in a directory, in name order; each is looked up when it comes."""
+        full = self.full(prefix)
+        for name in self._names(full):
+            status = _status(f"{full}/{name}")
+            if status is not None and not S_ISDIR(status.st_mode):
+                yield _meta(f"{prefix}/{name}" if prefix else name, status)
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
-        for entry in self._entries(prefix):
-            if entry.is_dir(follow_symlinks=False):
-                yield from self.walk(f"{prefix}/{entry.name}" if prefix else entry.name)
-            else:
-                meta = _meta(prefix, entry)
-                if meta is not None:
-                    yield meta
-
-    def _entries(self, prefix: str) -> Sequence[os.DirEntry[str]]:
         full = self.full(prefix)
+        names = set()
+        for name in self._names(full):
+            if os.path.isdir(f"{full}/{name}") and not os.path.islink(f"{full}/{name}"):
+                names.add(name + "/")
+            else:
+                names.add(name)
+        # A directory sorts as its paths do: as if its name ended in "/".
+        for name in sorted(names):
+            path = f"{prefix}/{name}" if prefix else name
+            if name.endswith("/"):
+                yield from self.walk(path[:-1])
+            elif (status := _status(f"{full}/{name}")) is not None:
+                yield _meta(path, status)
+
+    @staticmethod
+    def _names(full: str) -> Sequence[str]:
         try:
-            with os.scandir(full) as entries:
-                found = [entry for entry in entries if not _is_temporary(entry.name)]
+            names = os.listdir(full)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise from_system(error, full, "list") from None
-        # Directories sort as if their name ended in "/": the order of whole paths.
-        found.sort(key=lambda entry: entry.name + "/" if entry.is_dir() else entry.name)
-        return found
+        return sorted(name for name in names if not _is_temporary(name))
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
@@ -148,7 +152,7 @@ class LocalStore:
             raise from_system(error, full, "look up") from None
         if S_ISDIR(status.st_mode):
             raise StoreError(f"cannot look up {full}: it is a directory. Check the path.")
-        return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        return _meta(path, status)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files; those already gone are no error."""
@@ -305,10 +309,12 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(_TEMPORARY)
 
 
-def _meta(prefix: str, entry: os.DirEntry[str]) -> ObjectMeta | None:
+def _status(full: str) -> os.stat_result | None:
     try:
-        status = entry.stat()
+        return os.stat(full)
     except FileNotFoundError:  # deleted since it was listed
         return None
-    path = f"{prefix}/{entry.name}" if prefix else entry.name
+
+
+def _meta(path: str, status: os.stat_result) -> ObjectMeta:
     return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

@@ -24,7 +24,7 @@ from glaive.types import ByteRange
 
 __all__ = ["Advice", "advise", "is_resident", "map_file"]
 
-Advice = Literal["random", "sequential", "willneed", "normal"]
+Advice = Literal["random", "sequential", "willneed", "dontneed", "normal"]
 
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _FAILED = ctypes.c_void_p(-1).value
@@ -33,6 +33,7 @@ _CODES: dict[Advice, int] = {
     "random": getattr(mmap, "MADV_RANDOM", 1),
     "sequential": getattr(mmap, "MADV_SEQUENTIAL", 2),
     "willneed": getattr(mmap, "MADV_WILLNEED", 3),
+    "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
 _SAMPLES = 8
 """Ranges looked at to tell whether a read would find its pages in memory."""
@@ -87,7 +88,9 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
     """Tell the kernel how ranges of a mapped buffer will be used; a hint, never an error.
 
     ``willneed`` starts reading all ranges at once, which is what gives a disk its queue
-    depth: 100 cold rows in 2 ms in place of 230. About 1 us per range.
+    depth: 100 cold rows in 2 ms in place of 230. ``dontneed`` takes pages out of this
+    process's memory; they stay in the system's cache and views of them stay valid. About
+    1 us per range.
     """
     if _libc is None or base.size == 0:
         return

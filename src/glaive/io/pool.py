@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TypeVar
 
@@ -26,38 +26,47 @@ def worker_count() -> int:
     return os.cpu_count() or 1
 
 
-_pool: tuple[int, ThreadPoolExecutor] | None = None
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
-def _executor() -> ThreadPoolExecutor:
-    """One pool per process; a forked child makes its own."""
-    global _pool  # noqa: PLW0603  # the one pool of the process
-    if _pool is None or _pool[0] != os.getpid():
-        _pool = (os.getpid(), ThreadPoolExecutor(worker_count(), thread_name_prefix="glaive"))
-    return _pool[1]
+def _executor(workers: int) -> ThreadPoolExecutor:
+    """One pool per size and process; a forked child makes its own."""
+    key = (os.getpid(), workers)
+    if key not in _pools:
+        _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix="glaive")
+    return _pools[key]
 
 
 def ordered_map(
-    work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None
+    work: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    ahead: int | None = None,
+    workers: int | None = None,
+    in_order: bool = True,
 ) -> Iterator[R]:
     """Apply ``work`` to every item on the pool; results come in the order of the items.
 
     At most ``ahead`` items (default: two per worker) are under way or waiting at a time. When
-    the consumer stops early or an item fails, what has not begun is cancelled.
+    the consumer stops early or an item fails, what has not begun is cancelled. Work that
+    waits for a network takes more ``workers`` than there are cores. With ``in_order`` off,
+    results come as they are ready.
 
-    ``work`` must not call ``ordered_map`` itself: the pool's threads would wait for each other.
+    ``work`` must not call ``ordered_map`` itself with the same number of workers: the pool's
+    threads would wait for each other.
     """
     source = iter(items)
-    if worker_count() == 1:
+    workers = workers or worker_count()
+    if workers == 1:
         yield from map(work, source)
         return
     first = list(islice(source, 2))
     if len(first) < 2:  # nothing to run side by side
         yield from map(work, first)
         return
-    pool = _executor()
+    pool = _executor(workers)
     waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in first)
-    limit = ahead or 2 * worker_count()
+    limit = ahead or 2 * workers
     try:
         while waiting:
             while len(waiting) < limit:
@@ -65,6 +74,11 @@ def ordered_map(
                 if item is None:
                     break
                 waiting.append(pool.submit(work, item))
+            if not in_order and not waiting[0].done():
+                done = wait(waiting, return_when=FIRST_COMPLETED).done
+                waiting.remove(ready := next(one for one in waiting if one in done))
+                yield ready.result()
+                continue
             yield waiting.popleft().result()
     finally:
         for future in waiting:

@@ -65,7 +65,7 @@ class RangeReader(Protocol):
     def advise(
         self,
         ranges: Sequence[ByteRange],
-        advice: Literal["random", "sequential", "willneed", "normal"],
+        advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
     ) -> None:
         """Tell how ranges will be used; a hint, without effect where there is no map."""
 

@@ -1,0 +1,81 @@
+"""The live rows of a fragment with a deletion file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["LiveRows"]
+
+
+class LiveRows:
+    """Which physical rows are there: made once per deletion file and shared.
+
+    Parameters
+    ----------
+    deleted
+        Offsets of the deleted rows, ascending, each once.
+    rows
+        Physical rows of the fragment.
+    """
+
+    __slots__ = ("_before", "_mask", "deleted", "rows")
+
+    def __init__(self, deleted: NDArray[np.uint32], rows: int) -> None:
+        self.deleted = deleted.astype(np.int64)
+        self.rows = rows
+        # Live rows before each deleted one, ascending: live row k stands behind as many
+        # deleted rows as there are entries ≤ k.
+        self._before = self.deleted - np.arange(len(deleted))
+        keep = np.ones(rows, np.uint8)
+        keep[deleted] = 0
+        bits = pa.py_buffer(memoryview(np.packbits(keep, bitorder="little")))
+        self._mask: pa.Array[Any] = pa.Array.from_buffers(pa.bool_(), rows, [None, bits])
+
+    @property
+    def count(self) -> int:
+        """Live rows."""
+        return self.rows - len(self.deleted)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return self.rows // 8 + 2 * self.deleted.nbytes
+
+    def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
+        return live + np.searchsorted(self._before, live, side="right")
+
+    def physical_range(self, start: int, stop: int) -> tuple[int, int]:
+        """The physical rows from live row ``start`` up to before live row ``stop``."""
+        if start >= stop:
+            return 0, 0
+        first, last = self.physical(np.array([start, stop - 1])).tolist()
+        return first, last + 1
+
+    def count_between(self, start: int, stop: int) -> int:
+        """Live rows among physical rows ``start`` to ``stop``."""
+        first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
+        return int(stop - start - (last - first))
+
+    def keep(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> list[pa.Array]:
+        """Drop the deleted rows from arrays of physical rows ``start`` to ``stop``.
+
+        Without a copy where only rows at one end are gone.
+        """
+        first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
+        if first == last:
+            return list(arrays)
+        begin = int(self.deleted[first])
+        end = int(self.deleted[last - 1]) + 1
+        if end - begin == last - first:  # one run of deleted rows
+            if begin == start:
+                return [array.slice(end - start) for array in arrays]
+            if end == stop:
+                return [array.slice(0, begin - start) for array in arrays]
+        mask = self._mask.slice(start, stop - start)
+        return [array.filter(mask) for array in arrays]

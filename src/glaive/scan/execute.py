@@ -1,0 +1,221 @@
+"""Run a plan: stream record batches in bounded memory, or build a table.
+
+Streaming decodes windows of all columns and cuts them into batches. A table is read column
+by column and page by page, each page once; the pages become the chunks of its columns, so
+that those which need no decoding are views of the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.config import settings
+from glaive.io.pool import ordered_map
+from glaive.scan.fragment import BoundFragment
+from glaive.scan.options import ScanOptions
+from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, windows
+from glaive.scan.view import View
+from glaive.types import ByteRange, RowRange
+
+__all__ = ["read_table", "stream"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_INLINE_VALUES = 64 * 1024
+"""Rows times columns below which threads cost more than they bring."""
+
+_FETCHES_AHEAD = 8
+"""Windows under way when they must be fetched: bounds memory, not requests."""
+
+_RELEASE_BYTES = 64 * 1024 * 1024
+"""Decoded bytes after which streamed pages are taken out of this process's memory."""
+
+
+# ---------------------------------------------------------------------- streams
+
+
+def stream(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    """Batches of a scan, in order unless the options say otherwise.
+
+    Memory: the windows being decoded or waiting (two per core of about 16 MB each by
+    default), whatever the size of the dataset. Stopping early cancels what has not begun.
+    """
+    plan = plan_scan(view.snapshot, options)
+    batches = _windows_as_batches(view, plan, options)
+    size = options.batch_size
+    if options.strict_batch_size:
+        yield from _strict(batches, size)
+        return
+    for batch in batches:
+        rows = batch.num_rows
+        step = size
+        if options.batch_size_bytes is not None:
+            step = min(size, max(1, options.batch_size_bytes * rows // max(1, batch.nbytes)))
+        if rows <= step:
+            if rows:
+                yield batch
+            continue
+        for start in range(0, rows, step):
+            yield batch.slice(start, step)
+
+
+def _windows_as_batches(
+    view: View, plan: ScanPlan, options: ScanOptions
+) -> Iterator[pa.RecordBatch]:
+    schema = view.schema
+    if not view.projection.outputs:
+        for rows in plan.ranges:
+            count = _count_live(view, rows)
+            yield pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
+        return
+    consumed = 0
+    streaming: dict[int, BoundFragment] = {}
+    for position, arrays in _run(
+        _read_window,
+        _windows(view, plan),
+        small=plan.rows * len(view.schema) <= _INLINE_VALUES,
+        mapped=_is_mapped(view, plan),
+        ahead=options.batch_readahead,
+        in_order=options.scan_in_order,
+    ):
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield batch
+        streaming[position] = view.fragment(position)
+        consumed += batch.nbytes
+        if consumed >= _RELEASE_BYTES:
+            for bound in streaming.values():
+                _release(bound)
+            streaming.clear()
+            consumed = 0
+
+
+def _windows(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int, RowRange]]:
+    for rows in plan.ranges:
+        bound = view.fragment(rows.position)
+        for window in windows(bound, rows.start, rows.stop):
+            yield bound, rows.position, window
+
+
+def _read_window(job: tuple[BoundFragment, int, RowRange]) -> tuple[int, list[pa.Array]]:
+    bound, position, (start, stop) = job
+    return position, bound.read(start, stop)
+
+
+def _release(bound: BoundFragment) -> None:
+    for reader in bound.readers:
+        if reader.mapped:
+            reader.advise([ByteRange(0, reader.size)], "dontneed")
+
+
+def _strict(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Cut and join batches so that all but the last have exactly ``size`` rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while batch.num_rows - start >= size - rows:
+            waiting.append(batch.slice(start, size - rows))
+            start += size - rows
+            yield _joined(waiting)
+            waiting, rows = [], 0
+        if start < batch.num_rows:
+            waiting.append(batch.slice(start))
+            rows += batch.num_rows - start
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def read_table(view: View, options: ScanOptions) -> pa.Table:
+    """The whole result as a table; its chunks are pages, or windows of fetched files."""
+    plan = plan_scan(view.snapshot, options)
+    schema = view.schema
+    if not view.projection.outputs:
+        return _rows_without_columns(plan.rows, schema)
+    mapped = _is_mapped(view, plan)
+    small = plan.rows * len(schema) <= _INLINE_VALUES
+    chunks: list[list[pa.Array]] = [[] for _ in schema]
+    if mapped and view.projection.plain:
+        jobs = _page_jobs(view, plan)
+        for at, array in _run(_read_pages, jobs, small=small, mapped=True):
+            if len(array):
+                chunks[at].append(array)
+    else:
+        for _, arrays in _run(_read_window, _windows(view, plan), small=small, mapped=mapped):
+            if len(arrays[0]):
+                for waiting, array in zip(chunks, arrays, strict=True):
+                    waiting.append(array)
+    columns = [
+        pa.chunked_array(arrays, field.type) for arrays, field in zip(chunks, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _page_jobs(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int, int, int]]:
+    for rows in plan.ranges:
+        bound = view.fragment(rows.position)
+        for at, column in enumerate(bound.columns):
+            cuts = np.clip(column.cuts(), rows.start, rows.stop)
+            edges = np.unique(cuts).tolist()
+            for start, stop in itertools.pairwise(edges):
+                yield bound, at, start, stop
+
+
+def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, pa.Array]:
+    bound, at, start, stop = job
+    array = bound.columns[at].read(start, stop)
+    if bound.live is not None:
+        array = bound.live.keep(start, stop, [array])[0]
+    return at, array
+
+
+def _rows_without_columns(rows: int, schema: pa.Schema) -> pa.Table:
+    batch = pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+    return pa.Table.from_batches([batch]).replace_schema_metadata(schema.metadata)
+
+
+def _count_live(view: View, rows: FragmentRows) -> int:
+    live = view.snapshot.live_rows(view.snapshot.manifest.fragment(rows.position))
+    if live is None:
+        return rows.stop - rows.start
+    return live.count_between(rows.start, rows.stop)
+
+
+# ---------------------------------------------------------------------- threads
+
+
+def _is_mapped(view: View, plan: ScanPlan) -> bool:
+    return not plan.ranges or view.fragment(plan.ranges[0].position).mapped
+
+
+def _run(
+    work: Callable[[T], R],
+    jobs: Iterable[T],
+    *,
+    small: bool,
+    mapped: bool,
+    ahead: int | None = None,
+    in_order: bool = True,
+) -> Iterator[R]:
+    """Apply ``work``: inline when small, on the cores when mapped, else on the I/O threads."""
+    if small and mapped:
+        return map(work, jobs)
+    run = partial(ordered_map, work, jobs, in_order=in_order)
+    if mapped:
+        return run(ahead=ahead)
+    return run(ahead=ahead or _FETCHES_AHEAD, workers=settings.io_concurrency)

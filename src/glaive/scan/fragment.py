@@ -1,0 +1,240 @@
+"""One fragment seen through a projection: its files side by side, deleted rows left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.file.protocol import BoundColumn, BoundColumns
+from glaive.format.fields import Field
+from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.format.rowids import decode_row_ids
+from glaive.io.store import RangeReader
+from glaive.scan.projection import ROW_ID, Projection
+from glaive.scan.snapshot import Snapshot
+
+__all__ = ["BoundFragment", "bind_fragment"]
+
+
+class BoundFragment:
+    """The columns of a projection, tied to the files of one fragment. Immutable.
+
+    Row numbers are physical: deleted rows count.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        fragment: Fragment,
+        projection: Projection,
+        columns: Sequence[BoundColumn],
+        whole: BoundColumns | None,
+        readers: Sequence[RangeReader],
+    ) -> None:
+        self.fragment = fragment
+        self.projection = projection
+        self.columns = columns
+        self.readers = readers
+        self.mapped = all(reader.mapped for reader in readers)
+        self.rows = fragment.physical_rows
+        self.live = snapshot.live_rows(fragment)
+        self.stable_ids = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
+        self._where = snapshot.manifest.where
+        # With all columns in one file, its requests are joined.
+        self._whole = whole
+
+    @cached_property
+    def cuts(self) -> NDArray[np.int64]:
+        """Rows at which a page of any column begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        return np.unique(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
+
+    @cached_property
+    def row_ids(self) -> NDArray[np.uint64]:
+        """Stable row id of each physical row."""
+        where = f"{self._where}, fragment {self.fragment.id}"
+        return decode_row_ids(self.fragment.row_ids or b"", self.rows, where=where)
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Live rows among ``start`` to ``stop``, one array per output."""
+        if self._whole is not None:
+            arrays = self._whole.read(start, stop)
+        else:
+            arrays = [column.read(start, stop) for column in self.columns]
+        if not self.projection.plain:
+            arrays = self.outputs(arrays, np.arange(start, stop, dtype=np.int64))
+        return arrays if self.live is None else self.live.keep(start, stop, arrays)
+
+    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+        """The rows at these physical positions, one array per output, in this order."""
+        if self._whole is not None:
+            arrays = self._whole.take(rows)
+        else:
+            arrays = [column.take(rows) for column in self.columns]
+        return arrays if self.projection.plain else self.outputs(arrays, rows)
+
+    def outputs(self, arrays: Sequence[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
+        """Columns of the result from the fields that were read for ``rows``."""
+        made = []
+        for output in self.projection.outputs:
+            if output.system is not None:
+                made.append(self.system(output.system, rows))
+                continue
+            array: Any = arrays[output.at]
+            for name in output.path:
+                array = array.flatten()[array.type.get_field_index(name)]
+            made.append(array)
+        return made
+
+    def system(self, name: str, rows: NDArray[np.int64]) -> Any:
+        """Row ids or addresses of physical rows."""
+        if name == ROW_ID and self.stable_ids:
+            return pa.array(self.row_ids[rows])
+        return pa.array(rows.astype(np.uint64) + np.uint64(self.fragment.id << 32))
+
+
+def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:
+    """Open what a projection needs of a fragment.
+
+    Raises
+    ------
+    DataFileMissingError
+        A file that is needed does not exist; files that are not needed are not looked at.
+    CorruptFileError
+        A column has other rows than the fragment, or a column that is never null is nowhere.
+    """
+    fragment = snapshot.manifest.fragment(position)
+    homes = _homes(fragment)
+    by_file: dict[int, list[Field]] = {}
+    parts: list[list[int]] = []
+    for field in projection.fields:
+        files = sorted({homes[leaf.id] for leaf in field.leaf_columns() if leaf.id in homes})
+        if not files and not field.nullable:
+            raise CorruptFileError(
+                f"column {field.name!r} of fragment {fragment.id}",
+                expected="values in one of its files, as it is never null",
+                found="none",
+                where=snapshot.manifest.where,
+            )
+        parts.append(files)
+        for file in files:
+            by_file.setdefault(file, []).append(_within(field, homes, file))
+    bound: dict[int, BoundColumns] = {}
+    readers: list[RangeReader] = []
+    for at, fields in by_file.items():
+        entry = fragment.files[at]
+        reader = snapshot.open_file(entry)
+        column_of = dict(zip(entry.fields, entry.column_indices, strict=True))
+        bound[at] = reader.bind(fields, column_of, fragment.physical_rows)
+        readers.append(reader.reader)
+    left = {at: iter(columns.columns) for at, columns in bound.items()}
+    columns: list[BoundColumn] = []
+    for field, files in zip(projection.fields, parts, strict=True):
+        pieces = [next(left[at]) for at in files]
+        if not pieces:
+            columns.append(_NullColumn(field.to_arrow(), fragment.physical_rows))
+        elif len(pieces) == 1:
+            columns.append(pieces[0])
+        else:
+            columns.append(_SplitStruct(field.to_arrow(), pieces))
+    whole = next(iter(bound.values())) if len(bound) == 1 and all(parts) else None
+    return BoundFragment(snapshot, fragment, projection, columns, whole, readers)
+
+
+def _homes(fragment: Fragment) -> dict[int, int]:
+    """Which of the fragment's files holds each field id."""
+    homes: dict[int, int] = {}
+    for at, file in enumerate(fragment.files):
+        if len(file.fields) != len(file.column_indices):
+            raise UnsupportedFeatureError(
+                f"data file {file.path} is of format {file.version}, which this version of "
+                "glaive does not read yet. Rewrite the dataset with format 2.1 or newer."
+            )
+        for field_id, column in zip(file.fields, file.column_indices, strict=True):
+            if field_id >= 0 and column >= 0:
+                homes[field_id] = at
+    return homes
+
+
+def _within(field: Field, homes: dict[int, int], file: int) -> Field:
+    """The field with those leaves only that one file holds, or that no file holds."""
+    if all(homes.get(leaf.id, file) == file for leaf in field.leaf_columns()):
+        return field
+    if field.logical_type != "struct":
+        raise UnsupportedFeatureError(
+            f"the parts of column {field.name!r} ({field.logical_type}) are spread over several "
+            "data files, which this version of glaive reads for structs only"
+        )
+    kept = tuple(
+        _within(child, homes, file)
+        for child in field.children
+        if any(homes.get(leaf.id) == file for leaf in child.leaf_columns())
+    )
+    return replace(field, children=kept)
+
+
+class _NullColumn:
+    """A column that no file of the fragment has: it was added later."""
+
+    def __init__(self, field: pa.Field, rows: int) -> None:
+        self.field = field
+        self.num_rows = rows
+
+    def cuts(self) -> NDArray[np.int64]:
+        return np.array([0, self.num_rows], np.int64)
+
+    def read(self, start: int, stop: int) -> Any:
+        return pa.nulls(stop - start, self.field.type)
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        return pa.nulls(len(rows), self.field.type)
+
+    plan_read = read
+    plan_take = take
+
+
+class _SplitStruct:
+    """A struct whose members are in several files."""
+
+    def __init__(self, field: pa.Field, pieces: Sequence[BoundColumn]) -> None:
+        self.field = field
+        self.pieces = pieces
+        self.num_rows = pieces[0].num_rows
+
+    def cuts(self) -> NDArray[np.int64]:
+        return np.unique(np.concatenate([piece.cuts() for piece in self.pieces]))
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        return _merge(self.field.type, [piece.read(start, stop) for piece in self.pieces])
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+        return _merge(self.field.type, [piece.take(rows) for piece in self.pieces])
+
+    plan_read = read
+    plan_take = take
+
+
+def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
+    """One struct of ``kind`` from structs with some of its members each."""
+    members = []
+    for member in kind:
+        found = []
+        for array in arrays:
+            at = array.type.get_field_index(member.name)
+            if at >= 0:
+                found.append(array.field(at))
+        if not found:
+            members.append(pa.nulls(len(arrays[0]), member.type))
+        else:
+            members.append(found[0] if len(found) == 1 else _merge(member.type, found))
+    first = arrays[0]
+    mask = first.is_null() if first.null_count else None
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)

@@ -1,0 +1,143 @@
+"""Which rows of which fragments a scan reads, and in which portions.
+
+A plan is a list of physical row ranges, one per fragment at most; windows are the portions
+in which they are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.scan.fragment import BoundFragment
+from glaive.scan.options import ScanOptions
+from glaive.scan.snapshot import Snapshot
+from glaive.types import RowRange
+
+__all__ = ["FragmentRows", "ScanPlan", "plan_scan", "row_bytes", "windows"]
+
+WINDOW_ROWS = 64 * 1024
+"""Rows decoded at a time when streaming: large enough for the loops, small enough for cache."""
+
+WINDOW_BYTES = 16 * 1024 * 1024
+"""Bytes of a window, about; wide rows make shorter windows."""
+
+_FETCH_ROWS = 1024 * 1024
+"""Rows of a window that must be fetched: fewer, larger requests."""
+
+_TEXT_GUESS = 32
+_ITEMS_GUESS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRows:
+    """Physical rows ``start`` to ``stop`` of the fragment at ``position`` of the list."""
+
+    position: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan reads: ranges in order, and how many live rows they have."""
+
+    ranges: tuple[FragmentRows, ...]
+    rows: int
+
+
+def plan_scan(snapshot: Snapshot, options: ScanOptions) -> ScanPlan:
+    """Turn ``fragments``, ``limit`` and ``offset`` into row ranges; reads no data file."""
+    positions = snapshot.positions_of(options.fragments)
+    physical = snapshot.manifest.physical_rows
+    if options.limit is None and options.offset == 0:
+        ranges = tuple(
+            FragmentRows(at, 0, rows)
+            for at, rows in zip(positions, physical[list(positions)].tolist(), strict=True)
+            if rows
+        )
+        counts = snapshot.live_counts
+        return ScanPlan(ranges, int(counts[list(positions)].sum()))
+    return _limited(snapshot, options, positions)
+
+
+def _limited(snapshot: Snapshot, options: ScanOptions, positions: Sequence[int]) -> ScanPlan:
+    counts = snapshot.live_counts
+    total = int(counts[list(positions)].sum())
+    first = min(options.offset, total)
+    last = total if options.limit is None else min(total, first + options.limit)
+    ranges: list[FragmentRows] = []
+    before = 0
+    for position in positions:
+        live = int(counts[position])
+        start, stop = max(0, first - before), min(live, last - before)
+        before += live
+        if start >= stop:
+            if before >= last:
+                break
+            continue
+        rows = snapshot.live_rows(snapshot.manifest.fragment(position))
+        if rows is not None:
+            start, stop = rows.physical_range(start, stop)
+        ranges.append(FragmentRows(position, start, stop))
+    return ScanPlan(tuple(ranges), last - first)
+
+
+def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
+    """Cut a range into windows, at page boundaries where that makes no short ones."""
+    most = WINDOW_ROWS if bound.mapped else _FETCH_ROWS
+    most = max(1, min(most, WINDOW_BYTES // max(1, row_bytes(bound))))
+    if stop - start <= most:
+        yield RowRange(start, stop)
+        return
+    cuts = bound.cuts
+    inside = cuts[np.searchsorted(cuts, start, "right") : np.searchsorted(cuts, stop)].tolist()
+    for cut in [*inside, stop]:
+        if cut != stop and cut - start < most // 4:
+            continue
+        pieces = -(-(cut - start) // most)
+        step = -(-(cut - start) // pieces)
+        step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
+        while start < cut:
+            end = min(cut, start + step)
+            yield RowRange(start, end)
+            start = end
+
+
+_CHUNK = 1024
+"""Values per packed chunk: windows that begin on a multiple decode no chunk twice."""
+
+
+def row_bytes(bound: BoundFragment) -> int:
+    """Bytes of a decoded row, about: exact for fixed widths, else from the file's size."""
+    known, unknown = 0, 0
+    for field in bound.projection.fields:
+        width = _width(field.to_arrow().type)
+        known += abs(width)
+        unknown += width < 0
+    if unknown and bound.rows:
+        # Text on disk is often half its size in memory; whole files are taken to be text.
+        stored = sum(file.size or 0 for file in bound.fragment.files)
+        known = max(known, 2 * stored // bound.rows)
+    return known
+
+
+def _width(kind: Any) -> int:
+    """Bytes of a value; negative when that is a guess."""
+    if pa.types.is_fixed_size_list(kind):
+        return kind.list_size * _width(kind.value_type)
+    if pa.types.is_struct(kind):
+        widths = [_width(member.type) for member in kind]
+        size = sum(map(abs, widths))
+        return -size if any(width < 0 for width in widths) else size
+    if pa.types.is_nested(kind):
+        value = kind.value_type if not pa.types.is_map(kind) else kind.item_type
+        return -_ITEMS_GUESS * abs(_width(value))
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # variable width
+        return -_TEXT_GUESS

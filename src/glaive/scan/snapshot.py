@@ -1,0 +1,124 @@
+"""One version of a dataset, ready to be read, and what its reads share.
+
+A :class:`Session` outlives versions: data files and deletion files never change, so opened
+files and deletion vectors are kept by path, within a budget of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.file.open import open_reader
+from glaive.file.protocol import FileReader
+from glaive.format.fragment import DataFile, DeletionFile, Fragment
+from glaive.format.manifest import Manifest
+from glaive.io.cache import ByteCache
+from glaive.io.store import ObjectStore
+from glaive.scan.deletions import LiveRows
+from glaive.table.bases import locate_data_file
+from glaive.table.deletions import load_deletions
+
+__all__ = ["Session", "Snapshot"]
+
+_MAPPED_COST = 16 * 1024
+_FETCHED_COST = 128 * 1024
+"""Bytes an opened file is reckoned with: parsed metadata, and its tail if it was fetched."""
+
+
+class Session:
+    """Opened data files and deletion vectors; shared between versions.
+
+    Parameters
+    ----------
+    budget
+        Bytes for parsed metadata of files, and again for deletion vectors.
+    """
+
+    def __init__(self, budget: int = 256 * 1024 * 1024) -> None:
+        self.files: ByteCache[str, FileReader] = ByteCache(budget)
+        self.deletions: ByteCache[tuple[str, int, DeletionFile], LiveRows] = ByteCache(budget)
+
+    def open_file(self, store: ObjectStore, path: str, size: int | None) -> FileReader:
+        """Open a data file, or find it opened."""
+
+        def load() -> tuple[FileReader, int]:
+            file = open_reader(store, path, size=size)
+            return file, _MAPPED_COST if file.reader.mapped else _FETCHED_COST
+
+        return self.files.get_or_load(store.full(path), load)
+
+
+class Snapshot:
+    """One version: manifest, store and session. Safe to share between threads."""
+
+    def __init__(self, store: ObjectStore, manifest: Manifest, session: Session) -> None:
+        self.store = store
+        self.manifest = manifest
+        self.session = session
+
+    # ------------------------------------------------------------------ rows
+
+    @cached_property
+    def live_counts(self) -> NDArray[np.int64]:
+        """Live rows of each fragment, in list order."""
+        manifest = self.manifest
+        deleted = manifest.deleted_rows
+        if len(deleted) and int(deleted.min()) < 0:  # old datasets: the file tells
+            deleted = deleted.copy()
+            for position in np.flatnonzero(deleted < 0).tolist():
+                live = self.live_rows(manifest.fragment(position))
+                deleted[position] = 0 if live is None else live.rows - live.count
+        return manifest.physical_rows - deleted
+
+    @cached_property
+    def row_starts(self) -> NDArray[np.int64]:
+        """Live rows before each fragment, and their total as the last entry."""
+        counts = self.live_counts
+        starts = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
+        if len(counts) and (int(counts.min()) < 0 or any(b < a for a, b in pairwise(starts))):
+            raise CorruptFileError(
+                "fragments",
+                expected="at most as many deleted as physical rows, below 2^63 in all",
+                found=f"live rows {counts.tolist()[:10]}",
+                where=self.manifest.where,
+            )
+        return starts
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Live rows."""
+        return int(self.row_starts[-1])
+
+    # ------------------------------------------------------------------ files
+
+    def open_file(self, file: DataFile) -> FileReader:
+        """Open a data file of this version."""
+        store, path = locate_data_file(self.store, self.manifest, file)
+        return self.session.open_file(store, path, file.size)
+
+    def live_rows(self, fragment: Fragment) -> LiveRows | None:
+        """Which rows of a fragment are live; ``None`` when all are."""
+        file = fragment.deletion_file
+        if file is None:
+            return None
+
+        def load() -> tuple[LiveRows, int]:
+            deleted = load_deletions(self.store, self.manifest, fragment)
+            live = LiveRows(deleted, fragment.physical_rows)
+            return live, live.nbytes
+
+        key = (self.store.uri, fragment.id, file)
+        return self.session.deletions.get_or_load(key, load)
+
+    def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
+        """Positions in the list of the fragments with these ids; all when ``None``."""
+        if fragment_ids is None:
+            return range(self.manifest.num_fragments)
+        return [self.manifest.position_of(one) for one in fragment_ids]
