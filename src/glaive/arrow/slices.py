@@ -48,7 +48,7 @@ def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
     if not shift or not count:
         return bitmap.slice(first, (count + 7) // 8)
     end = (start + count + 7) // 8
-    source = np.frombuffer(bitmap, np.uint8, end - first, first)
+    source = np.frombuffer(memoryview(bitmap), np.uint8, end - first, first)
     shifted = source >> np.uint8(shift)
     shifted[:-1] |= source[1:] << np.uint8(8 - shift)
     return pa.py_buffer(shifted[: (count + 7) // 8])
@@ -59,8 +59,8 @@ def count_bits(bitmap: pa.Buffer, count: int) -> int:
     whole, rest = divmod(count, 8)
     total = 0
     if whole:
-        total = int(np.bitwise_count(np.frombuffer(bitmap, np.uint8, whole)).sum(dtype=np.int64))
+        total = int(np.bitwise_count(np.frombuffer(memoryview(bitmap), np.uint8, whole)).sum(dtype=np.int64))
     if rest:
-        last = np.frombuffer(bitmap, np.uint8, 1, whole).item()
+        last = np.frombuffer(memoryview(bitmap), np.uint8, 1, whole).item()
         total += (last & ((1 << rest) - 1)).bit_count()
     return total

@@ -84,7 +84,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         return None
     layout = pb.MiniBlockLayout(
         value_compression=encoding.to_wire(),
-        layers=[int(layer) for layer in layers],
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
         num_buffers=len(chunks.buffers),
         repetition_index_depth=int(rep is not None),
         num_items=values.count,

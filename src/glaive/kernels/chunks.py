@@ -82,7 +82,7 @@ def parse_headers(
     """
     chunks, pieces = len(starts), level_pieces + value_pieces
     _check_within(data, starts, sizes, where)
-    memory = np.frombuffer(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
+    memory = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
     levels = memory[:chunks]
     piece_starts = memory[chunks : chunks * (1 + pieces)].reshape(pieces, chunks)
     piece_sizes = memory[chunks * (1 + pieces) :].reshape(pieces, chunks)
@@ -198,7 +198,7 @@ def count_levels(
             found=f"{bad_rep or bad_def} higher ones",
             where=where,
         )
-    return rows, visible
+    return int(rows), int(visible)
 
 
 def _count_levels_numpy(

@@ -19,10 +19,10 @@ Specification: "Mini-block pages" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,7 @@ ONE_REQUEST = 64 * 1024
 _ZERO = np.zeros(1, np.int64)
 _ZERO.setflags(write=False)
 
+T = TypeVar("T")
 Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
 
 
@@ -102,7 +103,8 @@ class MiniBlockPage(PageReader):
         """The rows at these positions; one row of a mapped page costs a few microseconds."""
         at_hand = self._page.at_hand
         if len(rows) == 1 and at_hand is not None and not self._form.limits.max_rep:
-            return self._take_one(self._small or self._load(at_hand), at_hand[1], rows.item(0))
+            small = self._small or self._load(_without_chunks(at_hand))
+            return self._take_one(small, at_hand[1], rows.item(0))
         if not len(rows):
             return self._levels.empty_leaf()
         return self._with_small(partial(self._take, rows), whole=False)
@@ -115,16 +117,15 @@ class MiniBlockPage(PageReader):
         """Go on once the small buffers are read, with all chunks if they are at hand."""
         at_hand = self._page.at_hand
         if at_hand is not None:
-            return then(self._small or self._load(at_hand), at_hand[1])
+            return then(self._small or self._load(_without_chunks(at_hand)), at_hand[1])
         if self._small is not None:
             return then(self._small, None)
         ranges = self._page.ranges
         if whole or sum(part.size for part in ranges) <= ONE_REQUEST:
-            return Fetch(ranges, lambda buffers: then(self._load(buffers), buffers[1]))
-        return Fetch(
-            (ranges[0], *ranges[2:]),
-            lambda buffers: then(self._load([buffers[0], None, *buffers[1:]]), None),
-        )
+            return Fetch(
+                ranges, lambda buffers: then(self._load(_without_chunks(buffers)), buffers[1])
+            )
+        return Fetch(_without_chunks(ranges), lambda buffers: then(self._load(buffers), None))
 
     def _with_chunks(
         self,
@@ -158,14 +159,11 @@ class MiniBlockPage(PageReader):
 
         return Fetch(ranges, resume)
 
-    def _load(self, buffers: list[pa.Buffer] | list[pa.Buffer | None]) -> _Small:
+    def _load(self, buffers: list[pa.Buffer]) -> _Small:
         """Read and check chunk words, dictionary and repetition index; keep them."""
         form, where = self._form, self._page.where
-        words = buffers[0]
-        if words is None:
-            raise TypeError("the chunk words come with the small buffers")
         table = ChunkTable.decode(
-            words,
+            buffers[0],
             form.value_width,
             size=self._page.ranges[1].size,
             num_items=form.num_items,
@@ -175,7 +173,7 @@ class MiniBlockPage(PageReader):
             table.add_rows(buffers[-1], self.rows, where)
         items = None
         if form.dictionary is not None:
-            data, count = buffers[2], np.array([form.num_dictionary_items], np.int64)
+            data, count = buffers[1], np.array([form.num_dictionary_items], np.int64)
             items = form.dictionary.decode_blocks(
                 data, _ZERO, np.array([data.size], np.int64), count, where
             )
@@ -342,3 +340,7 @@ class MiniBlockPage(PageReader):
 
     def _no_row(self, row: int) -> RowIndexError:
         return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self._page.where})")
+
+
+def _without_chunks(buffers: Sequence[T]) -> list[T]:
+    return [buffers[0], *buffers[2:]]

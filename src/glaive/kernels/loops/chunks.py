@@ -97,12 +97,12 @@ def parse_headers(
 @loop
 def count_levels(
     rep: int, definition: int, entries: int, max_rep: int, visible_max: int, max_def: int
-) -> tuple[int, int, int, int]:
+) -> tuple[np.int64, np.int64, np.int64, np.int64]:
     """Return (row starts, visible entries, too high rep, too high def levels)."""
-    rows = 0
-    hidden = 0
-    bad_rep = 0
-    bad_def = 0
+    rows = np.int64(0)
+    hidden = np.int64(0)
+    bad_rep = np.int64(0)
+    bad_def = np.int64(0)
     whole = entries - entries % LANES
     if rep != 0:
         for i in range(0, whole, LANES):
@@ -120,13 +120,13 @@ def count_levels(
             level = np.int64(load_u16(definition + 2 * i))
             hidden += level > visible_max
             bad_def += level > max_def
-    return rows, entries - hidden, bad_rep, bad_def
+    return rows, np.int64(entries) - hidden, bad_rep, bad_def
 
 
 @loop
-def find_row(rep: int, entries: int, max_rep: int, row: int) -> int:
+def find_row(rep: int, entries: int, max_rep: int, row: int) -> np.int64:
     """Return the entry at which row number ``row`` begins, ``entries`` if there is none."""
-    left = row
+    left = np.int64(row)
     whole = entries - entries % LANES
     for i in range(0, whole, LANES):
         mask = equal_levels(rep + 2 * i, max_rep)
@@ -137,13 +137,13 @@ def find_row(rep: int, entries: int, max_rep: int, row: int) -> int:
         while left > 0:
             mask &= mask - np.uint64(1)
             left -= 1
-        return i + np.int64(trailing_zeros(mask))
+        return np.int64(i) + np.int64(trailing_zeros(mask))
     for i in range(whole, entries):
         if np.int64(load_u16(rep + 2 * i)) == max_rep:
             if left == 0:
-                return i
+                return np.int64(i)
             left -= 1
-    return entries
+    return np.int64(entries)
 
 
 @loop

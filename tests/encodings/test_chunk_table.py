@@ -1,0 +1,139 @@
+"""Chunk words and the repetition index."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.encodings.chunk_table import ChunkTable, RowIndex, chunk_words, repetition_index
+from glaive.errors import CorruptFileError
+from glaive.types import Where
+
+HERE = Where("test.lance")
+
+
+def table_of(words: bytes, word_bytes: int, size: int, num_items: int) -> ChunkTable:
+    return ChunkTable.decode(
+        pa.py_buffer(words), word_bytes, size=size, num_items=num_items, where=HERE
+    )
+
+
+def with_rows(pairs: list[tuple[int, int]], rows: int) -> RowIndex:
+    words = chunk_words(np.full(len(pairs), 1024), np.full(len(pairs), 64), 2)
+    table = table_of(words.tobytes(), 2, 64 * len(pairs), 1024 * len(pairs))
+    table.add_rows(pa.py_buffer(np.array(pairs, "<u8").tobytes()), rows, HERE)
+    assert table.rows is not None
+    return table.rows
+
+
+@pytest.mark.spec("mb-2", "mb-3", "mb-5")
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4096)), max_size=20),
+    st.integers(0, 5000),
+    st.integers(1, 4096),
+    st.sampled_from([2, 4]),
+)
+def test_words_say_where_chunks_and_values_lie(
+    chunks: list[tuple[int, int]], last: int, last_words: int, width: int
+) -> None:
+    counts = np.array([*(1 << log for log, _ in chunks), last])
+    sizes = np.array([*(8 * words for _, words in chunks), 8 * last_words])
+    words = chunk_words(counts, sizes, width)
+    assert words.itemsize == width
+    table = table_of(words.tobytes(), width, int(sizes.sum()), int(counts.sum()))
+    np.testing.assert_array_equal(table.counts, counts)
+    np.testing.assert_array_equal(table.sizes, sizes)
+    np.testing.assert_array_equal(table.offsets, np.cumsum([0, *sizes]))
+    values = np.arange(counts.sum())
+    expected = np.repeat(np.arange(len(counts)), counts)
+    np.testing.assert_array_equal(table.find(values), expected)
+    for value in values[:: max(1, len(values) // 20)].tolist():
+        assert table.find_one(value) == expected[value]
+
+
+@pytest.mark.spec("mb-4", "mb-5", "mb-6")
+@pytest.mark.parametrize(
+    ("words", "size", "num_items", "message"),
+    [
+        ([], 0, 0, "at least one chunk"),
+        ([0x30], 40, 3, "40 bytes in all, found 32"),
+        ([0x30, 0x30], 64, 3, "3 values in chunks"),
+        ([0x31, 0x30], 64, 1, "found 2 values before the last"),
+        ([0x31, 0x32], 64, 5, "5 values in chunks"),
+        ([0x30], 32, 1 << 40, "values in chunks"),
+    ],
+)
+def test_words_that_cannot_be_right_are_refused(
+    words: list[int], size: int, num_items: int, message: str
+) -> None:
+    with pytest.raises(CorruptFileError, match=message):
+        table_of(np.array(words, "<u2").tobytes(), 2, size, num_items)
+
+
+def test_half_a_word_is_refused() -> None:
+    with pytest.raises(CorruptFileError, match="a multiple of 2 bytes, found 3"):
+        table_of(b"\x30\0\0", 2, 32, 3)
+
+
+@pytest.mark.spec("mb-5")
+def test_the_last_word_may_have_the_right_logarithm() -> None:
+    assert table_of(b"\x31\0\x32\0", 2, 64, 6).counts.tolist() == [2, 4]
+
+
+@pytest.mark.spec("mb-rep-1", "mb-rep-3")
+def test_the_example_of_the_specification() -> None:
+    lengths = [*[700] * 5, 0, *[10] * 3]
+    rep = np.concatenate([[1, *[0] * max(length - 1, 0)] for length in lengths])
+    # The empty row has an entry and no value: chunks of 1,024 values end one entry later
+    # behind it.
+    cuts = np.array([0, 1024, 2048, 3072, len(rep)])
+    index = repetition_index(rep.astype(np.uint16), cuts, 1)
+    assert index.reshape(-1, 2).tolist() == [[1, 324], [1, 648], [2, 272], [5, 0]]
+
+
+@pytest.mark.spec("mb-rep-2", "mb-rep-4")
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=30), st.data())
+def test_rows_are_found_in_all_chunks_that_hold_them(
+    lengths: list[int], data: st.DataObject
+) -> None:
+    total = sum(lengths)
+    inner = data.draw(st.sets(st.integers(1, total), max_size=12)) - {total}
+    cuts = np.array([0, *sorted(inner), total])
+    rep = np.zeros(total, np.uint16)
+    ends = np.cumsum(lengths)
+    rep[ends - lengths] = 2
+    pairs = [(int(a), int(b)) for a, b in repetition_index(rep, cuts, 2).reshape(-1, 2)]
+    index = with_rows(pairs, len(lengths))
+    first = data.draw(st.integers(0, len(lengths) - 1))
+    last = data.draw(st.integers(first, len(lengths) - 1))
+    begin, end = index.chunks_of(first, last)
+    start, stop = ends[first] - lengths[first], ends[last]
+    assert cuts[begin] <= start < cuts[begin + 1]
+    assert cuts[end - 1] < stop <= cuts[end]
+
+
+@pytest.mark.spec("mb-rep-2")
+@pytest.mark.parametrize(
+    ("pairs", "rows", "message"),
+    [
+        ([(1, 0), (2, 0)], 4, "expected 4 rows, found 3"),
+        ([(1, 5), (0, 7)], 2, "none unfinished in the end"),
+        ([(2**64 - 1, 0), (3, 0)], 2, "with at most 2 rows"),
+        ([(0, 5), (0, 0)], 0, "expected 0 rows, found 0 rows, at least -1"),
+        ([(1, 0)], 2**63, "at most 65535 rows per chunk"),
+    ],
+)
+def test_an_index_that_cannot_be_right_is_refused(
+    pairs: list[tuple[int, int]], rows: int, message: str
+) -> None:
+    with pytest.raises(CorruptFileError, match=message):
+        with_rows(pairs, rows)
+
+
+def test_an_index_of_another_length_is_refused() -> None:
+    table = table_of(b"\x30\0", 2, 32, 3)
+    with pytest.raises(CorruptFileError, match="16 bytes for each of 1 chunks, found 8"):
+        table.add_rows(pa.py_buffer(bytes(8)), 1, HERE)

@@ -1,0 +1,157 @@
+"""Chunk kernels: headers and pieces, level counts, rows among levels; both tiers agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels import chunks as kernels
+from glaive.kernels._tier import Tier, force_tier
+from glaive.kernels.chunks import assemble_chunks, count_levels, find_row, parse_headers
+from glaive.types import Where
+
+HERE = Where("test.lance")
+TIERS: list[Tier] = ["numpy", "numba"]
+
+Piece = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+@st.composite
+def chunk_pieces(draw: st.DrawFn) -> tuple[NDArray[np.int64], list[Piece], list[Piece]]:
+    chunks = draw(st.integers(1, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def pieces(count: int) -> list[Piece]:
+        found = []
+        for _ in range(count):
+            sizes = rng.integers(0, 40, chunks)
+            found.append((rng.integers(0, 256, sizes.sum()).astype(np.uint8), sizes))
+        return found
+
+    levels = rng.integers(0, 65536, chunks)
+    return levels, pieces(draw(st.integers(0, 2))), pieces(draw(st.integers(1, 3)))
+
+
+@given(chunk_pieces(), st.sampled_from([2, 4]))
+def test_pieces_come_back_from_the_chunks_they_were_put_in(
+    parts: tuple[NDArray[np.int64], list[Piece], list[Piece]], width: int
+) -> None:
+    levels, level_pieces, value_pieces = parts
+    seen = []
+    for tier in TIERS:
+        with force_tier(tier):
+            data, sizes = assemble_chunks(levels, level_pieces, value_pieces, value_width=width)
+            headers = parse_headers(
+                data,
+                np.cumsum(sizes) - sizes,
+                sizes,
+                level_pieces=len(level_pieces),
+                value_pieces=len(value_pieces),
+                value_width=width,
+                where=HERE,
+            )
+        seen.append(data.to_pybytes())
+        np.testing.assert_array_equal(headers.levels, levels)
+        assert not (sizes % 8).any()
+        for piece, (expected, piece_sizes) in enumerate([*level_pieces, *value_pieces]):
+            np.testing.assert_array_equal(headers.sizes[piece], piece_sizes)
+            found = [
+                seen[-1][start : start + size]
+                for start, size in zip(headers.starts[piece], headers.sizes[piece], strict=True)
+            ]
+            assert b"".join(found) == expected.tobytes()
+    assert seen[0] == seen[1]
+
+
+def test_headers_and_fill_are_laid_out_as_specified() -> None:
+    levels = [(np.array([0, 0, 0, 0, 0, 0, 1, 0], np.uint8), np.array([8]))]
+    values = [(np.frombuffer(np.array([1, 2, 3], "<u4").tobytes(), np.uint8), np.array([12]))]
+    data, sizes = assemble_chunks(np.array([4]), levels, values, value_width=2)
+    assert sizes.tolist() == [32]
+    assert data.to_pybytes().hex() == (
+        "040008000c00fefe" "0000000000000100" "010000000200000003000000fefefefe"
+    )  # fmt: skip
+    data, sizes = assemble_chunks(np.array([4]), levels, values, value_width=4)
+    assert data.to_pybytes()[:8].hex() == "040008000c000000"
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_piece_beyond_its_chunk_is_refused(tier: Tier) -> None:
+    piece = [(np.zeros(40, np.uint8), np.array([16, 24]))]
+    data, sizes = assemble_chunks(np.array([0, 0]), [], piece, value_width=2)
+    starts = np.cumsum(sizes) - sizes
+    damaged = bytearray(data.to_pybytes())
+    damaged[starts[1] + 2] = 25
+    with force_tier(tier), pytest.raises(CorruptFileError, match="chunk at byte 24"):
+        parse_headers(
+            pa.py_buffer(bytes(damaged)), starts, sizes,
+            level_pieces=0, value_pieces=1, value_width=2, where=HERE,
+        )  # fmt: skip
+    with force_tier(tier), pytest.raises(CorruptFileError, match="a header and 9 buffers"):
+        parse_headers(
+            data, starts[:1], np.array([16]),
+            level_pieces=0, value_pieces=9, value_width=2, where=HERE,
+        )  # fmt: skip
+
+
+def test_chunks_beyond_the_data_are_refused() -> None:
+    with pytest.raises(CorruptFileError, match="chunks from byte 0 to 40"):
+        parse_headers(
+            pa.py_buffer(bytes(32)), np.array([0, 8]), np.array([8, 32]),
+            level_pieces=0, value_pieces=1, value_width=2, where=HERE,
+        )  # fmt: skip
+
+
+def test_sizes_that_do_not_fit_the_header_are_refused() -> None:
+    with pytest.raises(ValueError, match="the largest 65536"):
+        assemble_chunks(
+            np.array([0]), [], [(np.zeros(65536, np.uint8), np.array([65536]))], value_width=2
+        )
+
+
+LEVELS = st.integers(0, 300).flatmap(
+    lambda size: st.lists(st.integers(0, 4), min_size=size, max_size=size)
+)
+
+
+@given(LEVELS, st.integers(0, 4))
+def test_levels_are_counted_and_rows_found_alike_by_both_tiers(
+    levels: list[int], row: int
+) -> None:
+    rep = np.array(levels, np.uint16)
+    definition = rep[::-1].copy()
+    starts = [at for at, level in enumerate(levels) if level == 4]
+    for tier in TIERS:
+        with force_tier(tier):
+            counted = count_levels(
+                rep, definition, max_rep=4, visible_max=2, max_def=4, where=HERE
+            )
+            found = find_row(rep, 4, row)
+        assert counted == (len(starts), sum(level <= 2 for level in levels))
+        assert found == (starts[row] if row < len(starts) else len(levels))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("at", [3, 130])
+def test_levels_above_the_layers_are_refused(tier: Tier, at: int) -> None:
+    levels = np.zeros(140, np.uint16)
+    levels[at] = 3
+    zeros = np.zeros(140, np.uint16)
+    with force_tier(tier):
+        with pytest.raises(CorruptFileError, match="repetition levels.*at most 2"):
+            count_levels(levels, zeros, max_rep=2, visible_max=0, max_def=0, where=HERE)
+        with pytest.raises(CorruptFileError, match="definition levels.*1 higher"):
+            count_levels(zeros, levels, max_rep=2, visible_max=0, max_def=2, where=HERE)
+        with pytest.raises(CorruptFileError, match="one per repetition level"):
+            count_levels(zeros, levels[:9], max_rep=2, visible_max=0, max_def=2, where=HERE)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_door_can_be_exercised(tier: Tier) -> None:
+    with force_tier(tier):
+        kernels.exercise()
