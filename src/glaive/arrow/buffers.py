@@ -1,37 +1,63 @@
-"""Bitmaps: join, invert, gather, make from flags. Bits count from the least significant on."""
+"""Buffers as arrays and back; bitmaps: join, invert, gather, make from flags.
+
+Bits count from the least significant of each byte on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["all_set", "flags_of", "invert_bits", "join_bits", "pack_flags", "take_bits"]
+__all__ = [
+    "all_set",
+    "as_buffer",
+    "flags_of",
+    "invert_bits",
+    "items_of",
+    "join_bits",
+    "pack_flags",
+    "take_bits",
+]
+
+
+def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArray[Any]:
+    """View ``count`` items of a buffer, from byte ``start`` on, as an array."""
+    if count == 0:
+        return np.empty(0, dtype)
+    view: NDArray[Any] = np.frombuffer(cast("Any", buffer), dtype, count, start)
+    return view
+
+
+def as_buffer(array: NDArray[Any]) -> pa.Buffer:
+    """View the memory of a contiguous array as a buffer, which keeps it alive."""
+    return pa.py_buffer(cast("Any", array))
 
 
 def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> NDArray[np.bool_]:
     """One boolean per bit, from bit ``start`` on; a copy of eight times the size."""
     first, skip = divmod(start, 8)
     size = (start + count + 7) // 8 - first
-    data = np.frombuffer(bitmap, np.uint8)[first : first + size]
+    data = items_of(bitmap, np.uint8, size, first)
     return np.unpackbits(data, count=skip + count, bitorder="little")[skip:].view(np.bool_)
 
 
 def pack_flags(flags: NDArray[np.bool_]) -> pa.Buffer:
     """Make a bitmap; bits behind the last flag are 0."""
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return as_buffer(np.packbits(flags, bitorder="little"))
 
 
 def all_set(count: int) -> pa.Buffer:
     """Make a bitmap of ``count`` set bits."""
-    return pa.py_buffer(np.full((count + 7) // 8, 0xFF, np.uint8))
+    return as_buffer(np.full((count + 7) // 8, 0xFF, np.uint8))
 
 
 def invert_bits(bitmap: pa.Buffer, count: int) -> pa.Buffer:
     """Flip the first ``count`` bits; those behind them are undefined."""
-    return pa.py_buffer(~np.frombuffer(bitmap, np.uint8)[: (count + 7) // 8])
+    return as_buffer(~items_of(bitmap, np.uint8, (count + 7) // 8))
 
 
 def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
@@ -43,14 +69,15 @@ def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
         pieces = [flags_of(*part) for part in zip(bitmaps, counts, strict=True)]
         return pack_flags(np.concatenate(pieces))
     parts = [
-        np.frombuffer(bitmap, np.uint8)[: (count + 7) // 8]
+        items_of(bitmap, np.uint8, (count + 7) // 8)
         for bitmap, count in zip(bitmaps, counts, strict=True)
-        if count
     ]
-    return pa.py_buffer(np.concatenate(parts) if parts else b"")
+    return as_buffer(np.concatenate(parts) if parts else np.empty(0, np.uint8))
 
 
 def take_bits(bitmap: pa.Buffer, positions: NDArray[np.int64]) -> pa.Buffer:
     """Gather bits; the caller has checked the positions."""
-    bits = np.frombuffer(bitmap, np.uint8)[positions >> 3] >> (positions & 7).astype(np.uint8)
-    return pa.py_buffer(np.packbits(bits & np.uint8(1), bitorder="little"))
+    bits = items_of(bitmap, np.uint8, bitmap.size)[positions >> 3] >> (positions & 7).astype(
+        np.uint8
+    )
+    return as_buffer(np.packbits(bits & np.uint8(1), bitorder="little"))

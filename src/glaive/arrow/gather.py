@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
-from glaive.arrow.buffers import all_set, join_bits, take_bits
+from glaive.arrow.buffers import all_set, items_of, join_bits, take_bits
 from glaive.errors import RowIndexError, SchemaError
 
 __all__ = ["concat_blocks", "take_block"]
@@ -60,7 +60,7 @@ def _take_fixed(block: FixedWidth, positions: Int64s) -> pa.Buffer:
     rows = _rows(block)
     target = pa.allocate_buffer(len(positions) * block.bits // 8)
     # The positions are checked; "clip" spares numpy a copy of the result.
-    np.take(rows, positions, out=np.frombuffer(target, rows.dtype), mode="clip")
+    rows.take(positions, out=items_of(target, rows.dtype, len(positions)), mode="clip")
     return target
 
 
@@ -68,7 +68,7 @@ def _rows(block: FixedWidth) -> NDArray[Any]:
     """One array item per value."""
     size = block.bits // 8
     dtype = np.dtype(f"<u{size}" if size in (1, 2, 4, 8) else f"V{size}")
-    return np.frombuffer(block.values, dtype, block.count) if block.count else np.empty(0, dtype)
+    return items_of(block.values, dtype, block.count)
 
 
 def _take_variable(block: Variable, positions: Int64s) -> Variable:
@@ -78,10 +78,10 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
     bits = block.offset_bits
     if bits == 32 and len(positions) > block.count:
         # Repeats may need more bytes than 32-bit offsets reach.
-        lengths = np.diff(np.frombuffer(block.offsets, np.int32, block.count + 1))
+        lengths = np.diff(items_of(block.offsets, np.int32, block.count + 1))
         if int(lengths[positions].sum(dtype=np.int64)) > INT32_MAX:
             array, bits = array.cast(pa.large_binary()), 64
-    taken = pc.take(array, pa.array(positions), boundscheck=False)
+    taken = pc.take(array, cast("Any", positions), boundscheck=False)
     _, offsets, data = taken.buffers()
     if offsets is None:
         offsets = pa.py_buffer(bytes(bits // 8))
@@ -172,34 +172,30 @@ def _join_fixed(blocks: Sequence[FixedWidth], count: int) -> FixedWidth:
         values = join_bits([block.values for block in blocks], [block.count for block in blocks])
         return FixedWidth(values, 1, count)
     target = pa.allocate_buffer(count * bits // 8)
-    parts = [
-        np.frombuffer(block.values, np.uint8, block.count * bits // 8)
-        for block in blocks
-        if block.count
-    ]
-    if parts:
-        np.concatenate(parts, out=np.frombuffer(target, np.uint8))
+    parts = [items_of(block.values, np.uint8, block.count * bits // 8) for block in blocks]
+    np.concatenate(parts, out=items_of(target, np.uint8, target.size))
     return FixedWidth(target, bits, count)
 
 
 def _join_variable(blocks: Sequence[Variable], count: int) -> Variable:
     """Join the bytes in use; offsets become 64 bits wide when 32 do not reach."""
-    ends = [np.frombuffer(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
-            for block in blocks]  # fmt: skip
+    ends = [
+        items_of(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1) for block in blocks
+    ]
     sizes = [int(end[-1]) - int(end[0]) for end in ends]
     bits = max(block.offset_bits for block in blocks)
     if sum(sizes) > INT32_MAX:
         bits = 64
     offsets = pa.allocate_buffer((count + 1) * bits // 8)
-    into = np.frombuffer(offsets, f"<i{bits // 8}")
+    into = items_of(offsets, f"<i{bits // 8}", count + 1)
     into[0] = 0
     data = pa.allocate_buffer(sum(sizes))
+    joined = items_of(data, np.uint8, data.size)
     at = done = 0
     for block, end, size in zip(blocks, ends, sizes, strict=True):
         into[done + 1 : done + block.count + 1] = end[1:] + (at - end[0].astype(np.int64))
-        if size:
-            source = np.frombuffer(block.data, np.uint8, size, int(end[0]))
-            np.frombuffer(data, np.uint8)[at : at + size] = source
+        source = items_of(block.data, np.uint8, size, int(end[0]))
+        joined[at : at + size] = source
         at, done = at + size, done + block.count
     return Variable(offsets, bits, data, count)
 

@@ -54,7 +54,8 @@ def _mask(word_bits: int, width: int) -> Any:
 
 def _gather(data: pa.Buffer, starts: Int64s, size: int) -> NDArray[np.uint8]:
     """``size`` bytes from each start, shape (starts, size)."""
-    return as_array(data)[starts[:, None] + np.arange(size)]
+    gathered: NDArray[np.uint8] = as_array(data)[starts[:, None] + np.arange(size)]
+    return gathered
 
 
 def _unpack(words: Words, word_bits: int, width: int) -> Words:

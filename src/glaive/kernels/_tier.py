@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,16 @@ from numpy.typing import NDArray
 
 from glaive.config import settings
 
-__all__ = ["SMALL_WORK", "Tier", "address", "allocate", "as_array", "force_tier", "use_loops"]
+__all__ = [
+    "SMALL_WORK",
+    "Tier",
+    "address",
+    "allocate",
+    "as_array",
+    "as_buffer",
+    "force_tier",
+    "use_loops",
+]
 
 Tier = Literal["auto", "numba", "numpy"]
 
@@ -59,7 +68,7 @@ def address(memory: NDArray[Any] | pa.Buffer) -> int:
     if isinstance(memory, pa.Buffer):
         return memory.address
     # Ten times quicker than the array's own ``ctypes`` or ``__array_interface__``.
-    return int(pa.py_buffer(memory).address)
+    return as_buffer(memory).address
 
 
 def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
@@ -68,7 +77,13 @@ def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
     count = buffer.size // dtype.itemsize
     if count == 0:
         return np.empty(0, dtype)
-    return np.frombuffer(buffer, dtype, count)
+    view: NDArray[Any] = np.frombuffer(cast("Any", buffer), dtype, count)
+    return view
+
+
+def as_buffer(array: NDArray[Any]) -> pa.Buffer:
+    """View the memory of a contiguous array as a buffer, which keeps it alive."""
+    return pa.py_buffer(cast("Any", array))
 
 
 def allocate(size: int, slack: int = 0) -> pa.Buffer:

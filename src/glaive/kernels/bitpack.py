@@ -20,7 +20,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels import _bitpack_twins as twins
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.flat import join_bits
 
 __all__ = [
@@ -235,7 +235,7 @@ def unpack_level_bits(
     if levels.size and levels.max() > 1:
         return None
     bitmap = np.packbits(levels == 0, bitorder="little")
-    return pa.py_buffer(bitmap), int(np.count_nonzero(levels))
+    return as_buffer(bitmap), int(np.count_nonzero(levels))
 
 
 def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.uint8]:
@@ -308,20 +308,20 @@ def pack_out_of_line(
 
 def exercise() -> None:
     """Call every door once with little data."""
-    values = pa.py_buffer(np.arange(1500, dtype="<u2"))
+    values = as_buffer(np.arange(1500, dtype="<u2"))
     widths = chunk_widths(values, 1500, 16)
     packed, sizes = pack_inline(values, 1500, 16, widths)
     starts = np.cumsum(sizes) - sizes
     counts = np.array([1024, 476], np.int64)
-    unpack_inline(pa.py_buffer(packed), starts, sizes, counts, 16, "warm-up")
+    unpack_inline(as_buffer(packed), starts, sizes, counts, 16, "warm-up")
     zeros = np.zeros(2, np.int64)
-    take_inline(pa.py_buffer(packed), starts, sizes, zeros, zeros, 16, "warm-up")
-    levels = pa.py_buffer(np.zeros(1500, "<u2"))
+    take_inline(as_buffer(packed), starts, sizes, zeros, zeros, 16, "warm-up")
+    levels = as_buffer(np.zeros(1500, "<u2"))
     packed, sizes = pack_out_of_line(levels, counts, 16, 1)
     starts = np.cumsum(sizes) - sizes
-    block = pa.py_buffer(packed)
+    block = as_buffer(packed)
     unpack_out_of_line(block, starts, sizes, counts, 16, 1, "warm-up")
     unpack_level_bits(block, starts, sizes, counts, "out_of_line", "warm-up")
     packed, sizes = pack_inline(levels, 1500, 16, np.zeros(2, np.uint8))
     starts = np.cumsum(sizes) - sizes
-    unpack_level_bits(pa.py_buffer(packed), starts, sizes, counts, "inline", "warm-up")
+    unpack_level_bits(as_buffer(packed), starts, sizes, counts, "inline", "warm-up")

@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 
 __all__ = ["exercise", "join_bits", "take_flat"]
 
@@ -48,7 +48,7 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
     piece = np.repeat(np.arange(len(counts)), counts)
     bit = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     bits = as_array(data)[starts[piece] + bit // 8] >> (bit % 8).astype(np.uint8) & np.uint8(1)
-    return pa.py_buffer(np.packbits(bits, bitorder="little"))
+    return as_buffer(np.packbits(bits, bitorder="little"))
 
 
 def take_flat(
@@ -133,7 +133,7 @@ def _take_numpy(
 
 def exercise() -> None:
     """Call every door once with little data."""
-    data = pa.py_buffer(bytes(16))
+    data = as_buffer(np.zeros(16, np.uint8))
     zeros, eights = np.zeros(2, np.int64), np.full(2, 8, np.int64)
     join_bits(data, zeros, np.array([3, 5], np.int64), "warm-up")
     for bits in (1, 64):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 
 __all__ = [
     "MAX_RUN",
@@ -286,13 +286,13 @@ def _take_numpy(
 
 def exercise() -> None:
     """Call every door once with little data."""
-    values = pa.py_buffer(np.repeat(np.arange(3, dtype="<u4"), 100))
+    values = as_buffer(np.repeat(np.arange(3, dtype="<u4"), 100))
     plan = plan_runs(values, 300, 32, 1 << 20)
     if plan is None:
         raise ValueError("300 values do not need 1 MiB of runs")
     pairs = count_pairs(values, plan.counts, 32)
     run_values, run_lengths = collapse_runs(values, plan.counts, pairs, 32)
-    data = pa.py_buffer(run_values.tobytes() + run_lengths.tobytes())
+    data = as_buffer(np.concatenate([run_values, run_lengths]))
     zero, at = np.zeros(1, np.int64), np.array([run_values.size], np.int64)
     expand_runs(data, zero, at, pairs, plan.counts, 32, "warm-up")
     take_runs(data, zero, at, pairs, zero, zero, 32, "warm-up")

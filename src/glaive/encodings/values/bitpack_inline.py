@@ -27,7 +27,7 @@ from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, 
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
-from glaive.kernels._tier import as_array
+from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.bitpack import BLOCK, chunk_widths, pack_inline, take_inline, unpack_inline
 from glaive.types import Where
 
@@ -73,7 +73,7 @@ class InlineBitpacking(ValueEncoding):
         )
 
     @classmethod
-    def propose(cls, stats: FixedStats) -> tuple[int, Self] | None:
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Words, when packing makes them smaller."""
         if not isinstance(stats, FixedStats) or stats.word_bits is None:
             return None
@@ -131,7 +131,7 @@ class InlineBitpacking(ValueEncoding):
             # Give every block 1,024 places: the kernel packs at that stride.
             padded = np.zeros((len(counts), BLOCK), f"<u{self.bits // 8}")
             padded[np.arange(BLOCK) < counts[:, None]] = as_array(values, padded.dtype)[:count]
-            values, count = pa.py_buffer(padded), padded.size
+            values, count = as_buffer(padded), padded.size
         widths = chunk_widths(values, count, self.bits)
         data, sizes = pack_inline(values, count, self.bits, widths)
         return EncodedBlocks(data, sizes)

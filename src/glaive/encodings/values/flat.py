@@ -74,7 +74,7 @@ class Flat(ValueEncoding):
         return pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.bits))
 
     @classmethod
-    def propose(cls, stats: FixedStats) -> tuple[int, Self] | None:
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Any values of a fixed width."""
         if not isinstance(stats, FixedStats):
             return None

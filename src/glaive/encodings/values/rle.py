@@ -27,7 +27,7 @@ from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, 
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.kernels._tier import as_array
+from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
 from glaive.kernels.zipped import gather_pieces
 from glaive.types import Where
@@ -78,7 +78,7 @@ class RunLength(ValueEncoding):
         return pb.CompressiveEncoding(rle=pb.Rle(values=values, run_lengths=lengths))
 
     @classmethod
-    def propose(cls, stats: FixedStats) -> tuple[int, Self] | None:
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Words, when runs are smaller than the plain and not larger than the packed values."""
         if not isinstance(stats, FixedStats) or stats.word_bits is None:
             return None
@@ -165,7 +165,7 @@ class RunLength(ValueEncoding):
         pairs = count_pairs(fixed.values, counts, self.bits)
         values, lengths = collapse_runs(fixed.values, counts, pairs, self.bits)
         heads = pairs * (self.bits // 8)
-        parts = pa.py_buffer(np.concatenate([heads.view(np.uint8), values, lengths]))
+        parts = as_buffer(np.concatenate([heads.view(np.uint8), values, lengths]))
         # Header, values and lengths of each block in turn, out of the three arrays.
         sizes = np.stack([np.full(len(pairs), HEADER), heads, pairs], axis=1)
         ends = np.cumsum(sizes, axis=0)
