@@ -140,6 +140,8 @@ class Fragment:
         Absent when no row is deleted.
     row_ids
         Wire form of the stable row ids, if the dataset has them.
+    row_ids_in_column
+        Whether the stable row ids are the hidden column of field -3 instead.
     updated_at, created_at
         Wire forms of the versions in which rows were last changed and created.
     """
@@ -149,6 +151,7 @@ class Fragment:
     physical_rows: int
     deletion_file: DeletionFile | None = None
     row_ids: bytes | None = None
+    row_ids_in_column: bool = False
     updated_at: bytes | None = None
     created_at: bytes | None = None
 
@@ -167,6 +170,7 @@ class Fragment:
             physical_rows=wire.physical_rows,
             deletion_file=DeletionFile.from_wire(wire.deletion_file) if deleted else None,
             row_ids=wire.inline_row_ids or None,
+            row_ids_in_column=wire.HasField("column_row_ids"),
             updated_at=wire.inline_last_updated_at_versions or None,
             created_at=wire.inline_created_at_versions or None,
         )
@@ -182,6 +186,8 @@ class Fragment:
             wire.deletion_file.CopyFrom(self.deletion_file.to_wire())
         if self.row_ids is not None:
             wire.inline_row_ids = self.row_ids
+        if self.row_ids_in_column:
+            wire.column_row_ids.SetInParent()
         if self.updated_at is not None:
             wire.inline_last_updated_at_versions = self.updated_at
         if self.created_at is not None:

@@ -32,7 +32,10 @@ from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
 
-__all__ = ["Manifest", "decode_manifest", "encode_manifest"]
+__all__ = ["WRITER", "Manifest", "decode_manifest", "encode_manifest"]
+
+WRITER: Final = ("glaive", "0.1.0")
+"""Library and version as manifests name them."""
 
 _LENGTH: Final = struct.Struct("<I")
 _FORMATS: Final = {
@@ -132,6 +135,12 @@ class Manifest:
     def max_fragment_id(self) -> int:
         """Highest fragment id ever used; -1 while there was none."""
         return self.wire.max_fragment_id if self.wire.HasField("max_fragment_id") else -1
+
+    @property
+    def first_field_id(self) -> int:
+        """Where an overwrite starts to count field ids: at 0 unless ids must not be reused."""
+        wire = self.wire
+        return wire.max_allocated_field_id + 1 if wire.HasField("max_allocated_field_id") else 0
 
     def uses(self, feature: Feature) -> bool:
         """Whether a flag is set in one of the two words."""

@@ -1,0 +1,46 @@
+"""Where the files of a dataset lie: below its own root, or below a base path it names.
+
+Specification: "Base paths" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment import DataFile
+from glaive.format.manifest import Manifest
+from glaive.format.paths import data_file_path
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+
+__all__ = ["locate_data_file", "locate_in_base"]
+
+
+def locate_data_file(
+    store: ObjectStore, manifest: Manifest, file: DataFile
+) -> tuple[ObjectStore, str]:
+    """Store and path of a data file."""
+    if file.base_id is None:
+        return store, data_file_path(file.path)
+    base, is_root = _base(manifest, file.base_id)
+    return base, data_file_path(file.path) if is_root else file.path
+
+
+def locate_in_base(
+    store: ObjectStore, manifest: Manifest, path: str, base_id: int | None
+) -> tuple[ObjectStore, str]:
+    """Store and path of any other file, given by its path within a dataset."""
+    if base_id is None:
+        return store, path
+    return _base(manifest, base_id)[0], path
+
+
+def _base(manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
+    for base in manifest.wire.base_paths:
+        if base.id == base_id:
+            return open_store(base.path), base.is_dataset_root
+    raise CorruptFileError(
+        "base path of a file",
+        expected=f"one of {[base.id for base in manifest.wire.base_paths]}",
+        found=f"{base_id}",
+        where=manifest.where,
+    )

@@ -1,0 +1,291 @@
+"""Turn a transaction into the next version of a dataset, whoever else is writing.
+
+The loop, as in the specification's "Commit":
+
+1. read the transactions of all versions made since the one this was made for, and make sure
+   that none of them conflicts;
+2. write the transaction file and build the manifest on top of the newest version;
+3. put the manifest where none is yet; if another writer was first, wait a little and go to 1.
+
+A commit may be repeated: a version that carries the same transaction uuid, or the same value
+of the property named by ``once``, is recognised as this commit and returned.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from glaive.errors import (
+    CommitConflictError,
+    CommitContentionError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+)
+from glaive.format.flags import Feature, check_writable, recompute
+from glaive.format.manifest import WRITER, Manifest, encode_manifest
+from glaive.format.paths import transaction_path
+from glaive.format.transaction import Transaction
+from glaive.io.store import ObjectStore
+from glaive.table.handlers import put_manifest
+from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
+from glaive.table.protocol import CommitOptions, Draft
+from glaive.table.registry import read_operation
+from glaive.table.versions import latest, read_hint, write_hint
+
+__all__ = ["commit_transaction", "find_transaction"]
+
+_MAX_DOUBLINGS: Final = 6
+"""Waiting grows to at most 64 times the first attempt."""
+
+
+def commit_transaction(
+    store: ObjectStore,
+    transaction: Transaction,
+    *,
+    base: Manifest | None = None,
+    once: str | None = None,
+    options: CommitOptions | None = None,
+) -> Manifest:
+    """Commit, retrying as often as other writers are first.
+
+    Parameters
+    ----------
+    store
+        Root of the dataset.
+    transaction
+        What to do; its ``read_version`` is 0 if it creates the dataset.
+    base
+        Manifest of ``read_version`` or a later version, if the caller has it.
+    once
+        Name of a transaction property that identifies the commit beside its uuid: a version
+        made since ``read_version`` with the same value is returned instead of a new one.
+    options
+        How often to retry, and what a new dataset is like.
+
+    Returns
+    -------
+    Manifest
+        The version that holds the transaction.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed the same thing.
+    CommitContentionError
+        Other writers were first at every attempt.
+    DatasetExistsError
+        The dataset was to be created and is there already.
+    UnsupportedFeatureError
+        The dataset needs a feature that this writer does not know; nothing was written.
+    StoreError
+        The store failed; no version was made.
+
+    Notes
+    -----
+    Without contention: read the hint; write transaction, manifest and hint. Nothing is
+    listed unless there is no hint.
+    """
+    commit = _Commit(store, transaction, base, once, options or CommitOptions())
+    return commit.run()
+
+
+def find_transaction(
+    store: ObjectStore, since_version: int, key: str, value: str
+) -> Manifest | None:
+    """The version after ``since_version`` whose transaction has this property, if any.
+
+    One listing, then one request per version since.
+    """
+    newest = latest(store)
+    for version in range(since_version + 1, newest.version + 1):
+        try:
+            manifest = load_numbered(store, version, newest.scheme)
+        except ObjectNotFoundError:
+            continue
+        theirs = read_transaction(store, manifest)
+        if theirs is not None and theirs.properties.get(key) == value:
+            return manifest
+    return None
+
+
+@dataclass(slots=True)
+class _Commit:
+    """State of one commit: ``base`` is the newest version known to go with the operation."""
+
+    store: ObjectStore
+    transaction: Transaction
+    base: Manifest | None
+    once: str | None
+    options: CommitOptions
+
+    def run(self) -> Manifest:
+        options = self.options
+        started = time.perf_counter()
+        done = self._catch_up_from_read_version()
+        if done is not None:
+            return done
+        written: str | None = None
+        for attempt in range(options.max_retries + 1):
+            name = self.transaction.file_name
+            encoded = self.transaction.encode()
+            draft = self._draft()
+            draft.wire.transaction_file = name
+            if written != name and not draft.wire.writer_feature_flags & int(
+                Feature.NO_TRANSACTION_FILES
+            ):
+                self.store.put(transaction_path(name), [encoded])
+                written = name
+            pieces = encode_manifest(
+                draft.wire, transaction=encoded, index_section=draft.index_section
+            )
+            version = draft.wire.version
+            scheme = self.base.scheme if self.base is not None else options.scheme
+            if put_manifest(self.store, version, scheme, pieces, self.transaction.uuid):
+                write_hint(self.store, version)
+                return Manifest(
+                    draft.wire,
+                    where=self.store.full(f"version {version}"),
+                    scheme=scheme,
+                    transaction=encoded,
+                    index_section=draft.index_section,
+                )
+            if attempt < options.max_retries:
+                _wait(attempt, time.perf_counter() - started)
+            done = self._catch_up(version, version)
+            if done is not None:
+                return done
+        raise CommitContentionError(
+            f"other writers of {self.store.uri} were first {options.max_retries + 1} times; the "
+            f"newest version is {self.base.version if self.base else 0}. Nothing is wrong with "
+            "the commit: repeat it, or allow more retries."
+        )
+
+    def _draft(self) -> Draft:
+        """The next version on top of ``base``, complete but for the name of its transaction."""
+        base = self.base
+        if base is not None:
+            wire = base.wire
+            check_writable(wire.reader_feature_flags, wire.writer_feature_flags, where=base.where)
+        version = 1 if base is None else base.version + 1
+        operation = read_operation(self.transaction.operation)
+        draft = operation.apply(base, version, self.options)
+        made = draft.wire
+        made.version = version
+        seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+        made.timestamp.seconds, made.timestamp.nanos = seconds, nanos
+        made.ClearField("tag")
+        made.ClearField("version_aux_data")
+        made.writer_version.Clear()
+        made.writer_version.library, made.writer_version.version = WRITER
+        covering = draft.index_section is not None and bool(
+            made.reader_feature_flags & int(Feature.COVERING_INDICES)
+        )
+        recompute(made, covering_indices=covering)
+        return draft
+
+    # ------------------------------------------------------- what others did
+
+    def _catch_up_from_read_version(self) -> Manifest | None:
+        """Bring ``base`` to the newest version; a version that is this commit is returned."""
+        read = self.transaction.read_version
+        if not read:
+            try:
+                found = latest(self.store)
+            except DatasetNotFoundError:
+                return None
+            self.base = load_manifest(self.store, found)
+            return self._catch_up(1, found.version)
+        if self.base is None:
+            self.base = self._version_at_least(read)
+        newest = read_hint(self.store) or latest(self.store).version
+        reach = max(newest, self.base.version)
+        return self._catch_up(read + 1, reach) if reach > read else None
+
+    def _version_at_least(self, read: int) -> Manifest:
+        try:
+            return open_version(self.store, read)
+        except DatasetNotFoundError:
+            raise
+        except LookupError:
+            return load_manifest(self.store, latest(self.store))
+
+    def _catch_up(self, start: int, reach: int) -> Manifest | None:
+        """Check all versions from ``start`` on; a version that is this commit is returned.
+
+        ``reach`` is a version believed to exist: up to there none may be missing.
+
+        Raises
+        ------
+        CommitConflictError
+            One of them conflicts, or does not tell what it did.
+        """
+        for manifest in self._versions_from(start, reach):
+            theirs = read_transaction(self.store, manifest)
+            if theirs is None:
+                raise self._conflict(manifest.version, "its transaction cannot be found")
+            mine = self.transaction
+            if theirs.uuid == mine.uuid or (
+                self.once is not None
+                and self.once in mine.properties
+                and theirs.properties.get(self.once) == mine.properties[self.once]
+            ):
+                return manifest
+            if mine.read_version == 0:
+                raise DatasetExistsError(
+                    f"{self.store.uri} was to be created, but version {manifest.version} is there "
+                    "already. Append to it or overwrite it, or choose another place."
+                )
+            operation = read_operation(mine.operation)
+            reason = operation.conflict(theirs.operation)
+            if reason is not None:
+                raise self._conflict(manifest.version, reason)
+            rebased = operation.rebase(theirs.operation, manifest)
+            if rebased != operation:
+                self.transaction = replace(mine, operation=rebased, read_version=manifest.version)
+            self.base = manifest
+        return None
+
+    def _versions_from(self, start: int, reach: int) -> Iterator[Manifest]:
+        """Versions from ``start`` to the newest, one request each and one to see the end.
+
+        A version that is missing below one that is there was cleaned up: what it did is not
+        known, so it counts as a conflict.
+        """
+        known = self.base
+        scheme = known.scheme if known is not None else self.options.scheme
+        version = start
+        while True:
+            if known is not None and version == known.version:
+                yield known
+            else:
+                try:
+                    yield load_numbered(self.store, version, scheme)
+                except ObjectNotFoundError:
+                    if version <= reach:
+                        # Only a listing tells a version cleaned up from a hint gone wrong.
+                        reach = latest(self.store).version
+                    if version > reach:
+                        return
+                    if self.transaction.read_version:
+                        raise self._conflict(
+                            version, "it was cleaned up, so what it did is not known"
+                        ) from None
+            version += 1
+
+    def _conflict(self, version: int, reason: str) -> CommitConflictError:
+        mine = self.transaction
+        return CommitConflictError(
+            f"version {version} of {self.store.uri} was committed by another writer after version "
+            f"{mine.read_version}, for which this {mine.operation.wire_name} was made: {reason}. "
+            "Read the newest version and do it again."
+        )
+
+
+def _wait(attempt: int, first_attempt: float) -> None:
+    """Sleep for a random time that grows with each attempt, in units of the first one's."""
+    time.sleep(random.random() * min(first_attempt, 1.0) * 2 ** min(attempt, _MAX_DOUBLINGS))  # noqa: S311  # not for secrets

@@ -1,0 +1,152 @@
+"""From a store to the manifest of a version, and to the transaction that made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from glaive.errors import CorruptFileError, NotFoundError, ObjectNotFoundError
+from glaive.format.manifest import Manifest, decode_manifest
+from glaive.format.paths import NamingScheme, manifest_path, transaction_path
+from glaive.format.transaction import Transaction, decode_transaction
+from glaive.io.store import ObjectStore
+from glaive.table.deletions import count_deleted
+from glaive.table.versions import ManifestLocation, latest, list_versions
+
+__all__ = [
+    "VersionInfo",
+    "count_rows",
+    "describe_versions",
+    "load_manifest",
+    "load_numbered",
+    "open_latest",
+    "open_version",
+    "read_transaction",
+]
+
+
+def open_latest(store: ObjectStore) -> Manifest:
+    """The newest version. Two requests: a listing and the manifest."""
+    return load_manifest(store, latest(store))
+
+
+def open_version(
+    store: ObjectStore, version: int, *, scheme: NamingScheme | None = None
+) -> Manifest:
+    """A version by number. One request if ``scheme`` is right or names are V2.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such version; the message names those there are.
+    DatasetNotFoundError
+        There is no version at all.
+    """
+    schemes: tuple[NamingScheme, ...] = (scheme,) if scheme else ("V2", "V1")
+    if 0 < version < 2**64:
+        for one in schemes:
+            path = manifest_path(version, one)
+            try:
+                return decode_manifest(store.get(path), where=store.full(path), scheme=one)
+            except ObjectNotFoundError:
+                continue
+    newest = latest(store).version
+    known = [str(location.version) for location in list_versions(store)]
+    shown = ", ".join(known[-20:])
+    raise NotFoundError(
+        f"no version {version} of {store.uri}: the newest is {newest}, and there "
+        f"{'are' if len(known) > 1 else 'is'} {'…, ' if len(known) > 20 else ''}{shown}. "
+        "Older versions may have been cleaned up."
+    )
+
+
+def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
+    """The manifest at a location. One request."""
+    data = store.get(location.path)
+    return decode_manifest(data, where=store.full(location.path), scheme=location.scheme)
+
+
+def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Manifest:
+    """A version by number and naming scheme, for writers. One request.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        There is no such version.
+    CorruptFileError
+        The manifest is of another version than its name says.
+    """
+    path = manifest_path(version, scheme)
+    manifest = decode_manifest(store.get(path), where=store.full(path), scheme=scheme)
+    if manifest.version != version:
+        raise CorruptFileError(
+            "version of the manifest",
+            expected=f"{version}, as its name says",
+            found=f"{manifest.version}",
+            where=manifest.where,
+        )
+    return manifest
+
+
+def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
+    """The transaction that made a version; ``None`` when it is nowhere to be found.
+
+    No request if the manifest holds it, else one.
+    """
+    if manifest.transaction is not None:
+        return decode_transaction(manifest.transaction, where=manifest.where)
+    name = manifest.wire.transaction_file
+    if not name:
+        return None
+    path = transaction_path(name)
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        return None
+    return decode_transaction(data.to_pybytes(), where=store.full(path))
+
+
+def count_rows(store: ObjectStore, manifest: Manifest) -> int:
+    """Live rows; reads deletion files only where an old manifest does not tell."""
+    known = manifest.count_rows()
+    if known is not None:
+        return known
+    rows = 0
+    for fragment in manifest.fragments():
+        rows += fragment.physical_rows - count_deleted(store, manifest, fragment)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """A version, when it was committed, and totals as text."""
+
+    version: int
+    timestamp: datetime
+    metadata: dict[str, str]
+
+
+def describe_versions(store: ObjectStore) -> list[VersionInfo]:
+    """All versions with time and totals, oldest first. One request per version."""
+    infos = []
+    for location in list_versions(store):
+        manifest = load_manifest(store, location)
+        infos.append(VersionInfo(manifest.version, manifest.timestamp, _totals(manifest)))
+    return infos
+
+
+def _totals(manifest: Manifest) -> dict[str, str]:
+    fragments = manifest.wire.fragments
+    deleted = manifest.deleted_rows
+    physical = int(manifest.physical_rows.sum())
+    gone = int(deleted[deleted > 0].sum())
+    totals = {
+        "total_data_file_rows": physical,
+        "total_data_files": sum(len(one.files) for one in fragments),
+        "total_deletion_file_rows": gone,
+        "total_deletion_files": int((deleted != 0).sum()),
+        "total_files_size": sum(file.file_size_bytes for one in fragments for file in one.files),
+        "total_fragments": len(fragments),
+        "total_rows": physical - gone,
+    }
+    return {name: str(value) for name, value in totals.items()}

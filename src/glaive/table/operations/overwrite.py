@@ -1,0 +1,144 @@
+"""Overwrite: create a dataset, or replace its schema and all its rows.
+
+Configuration, table metadata, base paths and the counters of ids survive; indices do not.
+
+Specification: "Overwrite" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from glaive.format.fields import LanceSchema
+from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import add_fragments, mark_file_versions
+from glaive.table.protocol import CommitOptions, Draft
+from glaive.table.registry import operation
+from glaive.types import FormatVersion
+
+__all__ = ["DEFAULT_STORAGE_VERSION", "Overwrite"]
+
+DEFAULT_STORAGE_VERSION = FormatVersion(2, 2)
+
+_COMPATIBLE = frozenset(
+    {
+        "append",
+        "delete",
+        "create_index",
+        "rewrite",
+        "merge",
+        "project",
+        "restore",
+        "reserve_fragments",
+        "update",
+        "data_replacement",
+        "update_bases",
+        "data_overlay",
+    }
+)
+
+
+@operation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overwrite:
+    """Replace everything.
+
+    Parameters
+    ----------
+    fragments
+        The new rows; all ids are given by the commit.
+    schema
+        The new columns, ids from 0 on.
+    config
+        Entries to set in the table's configuration.
+    base_paths
+        Bases of a new dataset, on the wire.
+    """
+
+    wire_name: ClassVar[str] = "overwrite"
+
+    fragments: tuple[Fragment, ...]
+    schema: LanceSchema
+    config: Mapping[str, str] = field(default_factory=dict, hash=False)
+    base_paths: tuple[table_pb2.BasePath, ...] = ()
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Overwrite) -> Self:
+        """Read the wire message."""
+        return cls(
+            fragments=tuple(map(Fragment.from_wire, message.fragments)),
+            schema=LanceSchema.from_wire(message.schema, message.schema_metadata),
+            config=dict(message.config_upsert_values),
+            base_paths=tuple(message.initial_bases),
+        )
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Overwrite(
+            fragments=[one.to_wire() for one in self.fragments],
+            schema=self.schema.to_wire(),
+            schema_metadata=self.schema.metadata,
+            config_upsert_values=self.config,
+            initial_bases=self.base_paths,
+        )
+
+    def conflict(self, theirs: Operation) -> str | None:
+        """Another overwrite conflicts, and changes of the same configuration entries."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        if name == "overwrite":
+            return "another overwrite replaced the dataset"
+        if name == "update_config":
+            both = sorted(self.config.keys() & _changed_config(theirs.to_wire()))
+            return f"both change the configuration of {', '.join(both)}" if both else None
+        return f"{name or 'an unknown operation'} cannot be replaced unseen"
+
+    def rebase(self, theirs: Operation, base: Manifest) -> Self:
+        """Nothing to do: what others added meanwhile is replaced as well."""
+        return self
+
+    def apply(self, base: Manifest | None, version: int, options: CommitOptions) -> Draft:
+        """Only the new fragments, under the configuration of ``base``."""
+        wire = table_pb2.Manifest()
+        if base is None:
+            if options.enable_stable_row_ids:
+                wire.reader_feature_flags = wire.writer_feature_flags = int(Feature.STABLE_ROW_IDS)
+            wire.base_paths.extend(self.base_paths)
+        else:
+            wire.CopyFrom(base.wire)
+            del wire.fragments[:]
+            del wire.fields[:]
+            wire.schema_metadata.clear()
+        wire.fields.extend(self.schema.to_wire())
+        for key, value in self.schema.metadata.items():
+            wire.schema_metadata[key] = value
+        for key, text in self.config.items():
+            wire.config[key] = text
+        stored = self._storage_version(base, options)
+        wire.data_format.file_format = "lance"
+        wire.data_format.version = str(stored)
+        if wire.HasField("max_allocated_field_id"):
+            wire.max_allocated_field_id = max(wire.max_allocated_field_id, self.schema.max_field_id)
+        mark_file_versions(wire, self.fragments, stored)
+        add_fragments(wire, self.fragments, version, keep_ids=False)
+        return Draft(wire)
+
+    def _storage_version(self, base: Manifest | None, options: CommitOptions) -> FormatVersion:
+        if options.storage_version is not None:
+            return options.storage_version
+        for fragment in self.fragments:
+            for file in fragment.files:
+                return file.version
+        return DEFAULT_STORAGE_VERSION if base is None else base.data_format
+
+
+def _changed_config(message: table_pb2.Transaction.UpdateConfig) -> set[str]:
+    changed = {entry.key for entry in message.config_updates.update_entries}
+    return changed | set(message.upsert_values) | set(message.delete_keys)

@@ -1,0 +1,59 @@
+"""Find an operation by the name it has on the wire.
+
+Each module in ``glaive.table.operations`` defines one class decorated with ``@operation``.
+Importing the folder's modules fills the table, so adding an operation is adding a file.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TypeVar
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.transaction import Operation
+from glaive.table.protocol import TableOperation
+
+__all__ = ["operation", "operations", "read_operation"]
+
+_FOUND: dict[str, type[TableOperation]] = {}
+
+T = TypeVar("T", bound=type[TableOperation])
+
+
+def operation(cls: T) -> T:
+    """Class decorator: make an operation known under its ``wire_name``."""
+    if _FOUND.setdefault(cls.wire_name, cls) is not cls:
+        raise TypeError(f"two operations claim the wire name {cls.wire_name!r}")
+    return cls
+
+
+@cache
+def operations() -> dict[str, type[TableOperation]]:
+    """Return all operations by wire name."""
+    from glaive.table import operations as package
+
+    for module in iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+    return dict(sorted(_FOUND.items()))
+
+
+def read_operation(read: Operation) -> TableOperation:
+    """Turn an operation as it was read into one that can be applied; those that can are kept.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        This version of glaive does not carry the operation out; the message lists those
+        it does.
+    """
+    name = read.wire_name
+    known = operations()
+    if name is None or name not in known:
+        raise UnsupportedFeatureError(
+            f"this version of glaive does not carry out the operation {name!r}; it knows "
+            f"{', '.join(known)}. Use the library that made the transaction, or upgrade glaive."
+        )
+    cls = known[name]
+    return read if isinstance(read, cls) else cls.from_wire(read.to_wire())
