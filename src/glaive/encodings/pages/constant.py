@@ -59,6 +59,8 @@ MAX_INLINE = 32
 
 Levels = NDArray[np.uint16]
 
+_MAX_LEVELS = 2**32 - 1  # as many entries as a full-zip page can have
+
 
 class _Loaded(NamedTuple):
     """The value and levels of a page, and the entry each row starts at (None: one each)."""
@@ -247,8 +249,13 @@ def _read_levels(
         return as_array(data, "<u2") if data.size else None
     if not count:
         return None
-    if rows is not None and count != rows:
-        raise CorruptFileError(f"{name} levels", expected=str(rows), found=str(count), where=where)
+    if count != rows if rows is not None else count > _MAX_LEVELS:
+        raise CorruptFileError(
+            f"{name} levels",
+            expected=str(rows) if rows is not None else f"at most {_MAX_LEVELS}",
+            found=str(count),
+            where=where,
+        )
     block = encoding.decode_blocks(
         data, np.zeros(1, np.int64), np.array([data.size]), np.array([count]), where
     )

@@ -1,0 +1,283 @@
+"""Constant pages: nulls, lists without items, and one value for all rows."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
+from glaive.encodings.pages.constant import encode_constant_page
+from glaive.encodings.protocol import EncodedPage, Fetch, Layer, Leaf, PageBytes, PageReader
+from glaive.encodings.registry import open_page, read_encoding
+from glaive.errors import CorruptFileError, FormatError, RowIndexError
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import ByteRange, Where
+
+WHERE = Where("a.lance", column=0, page=0)
+FLAT16 = read_encoding(pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=16)), WHERE)
+VALID = (Layer.ALL_VALID_ITEM,)
+NULLABLE = (Layer.NULLABLE_ITEM,)
+LISTS = (Layer.ALL_VALID_ITEM, Layer.NULL_AND_EMPTY_LIST)
+NULLABLE_LISTS = (Layer.NULLABLE_ITEM, Layer.NULL_AND_EMPTY_LIST)
+
+
+def u16(*levels: int) -> np.ndarray:
+    return np.array(levels, np.uint16)
+
+
+def int64(value: int) -> FixedWidth:
+    return FixedWidth(pa.py_buffer(struct.pack("<q", value)), 64, 1)
+
+
+def text(value: bytes, *, bits: int = 32) -> Variable:
+    offsets = np.array([0, len(value)], f"<i{bits // 8}").tobytes()
+    return Variable(pa.py_buffer(offsets), bits, pa.py_buffer(value), 1)
+
+
+def raw(page: EncodedPage) -> list[bytes]:
+    return [memoryview(buffer).tobytes() for buffer in page.buffers]
+
+
+def open_raw(
+    layout: pb.PageLayout, buffers: list[bytes], rows: int, *, mapped: bool = True
+) -> PageReader:
+    ranges, at = [], 0
+    for buffer in buffers:
+        ranges.append(ByteRange(at, len(buffer)))
+        at += len(buffer)
+    at_hand = [pa.py_buffer(buffer) for buffer in buffers] if mapped else None
+    return open_page(layout, PageBytes(tuple(ranges), at_hand, rows, WHERE))
+
+
+def reopen(page: EncodedPage, *, mapped: bool = True) -> PageReader:
+    return open_raw(page.layout, raw(page), page.rows, mapped=mapped)
+
+
+def whole(reader: PageReader) -> Leaf:
+    leaf = reader.read(0, reader.rows)
+    assert isinstance(leaf, Leaf)
+    return leaf
+
+
+def value_of(leaf: Leaf) -> bytes | None:
+    if leaf.values is None:
+        return None
+    assert isinstance(leaf.values, Constant)
+    block: Block = leaf.values.value
+    if isinstance(block, Variable):
+        first, stop = np.frombuffer(block.offsets, f"<i{block.offset_bits // 8}", 2).tolist()
+        return block.data.to_pybytes()[first:stop]
+    assert isinstance(block, FixedWidth)
+    return block.values.to_pybytes()
+
+
+def test_a_page_of_nulls_has_no_buffers() -> None:
+    page = encode_constant_page(layers=NULLABLE, rows=5)
+    assert (page.buffers, page.layout.constant_layout.layers) == ([], [3])
+    leaf = whole(reopen(page))
+    assert (leaf.values, leaf.rows, leaf.entries, leaf.null_count) == (None, 5, 5, 5)
+    taken = reopen(page).take(np.array([4, 4]))
+    assert isinstance(taken, Leaf)
+    assert (taken.rows, taken.null_count) == (2, 2)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_null_lists_of_the_reference_are_read_and_written(*, compressed: bool) -> None:
+    how = FLAT16 if compressed else None
+    page = encode_constant_page(
+        layers=LISTS,
+        rows=3,
+        rep=u16(1, 1, 1),
+        definition=u16(1, 2, 1),
+        rep_encoding=how,
+        def_encoding=how,
+    )
+    assert raw(page) == [bytes.fromhex("010001000100"), bytes.fromhex("010002000100")]
+    flat = FLAT16.to_wire()
+    assert page.layout.constant_layout == (
+        pb.ConstantLayout(
+            layers=[1, 6],
+            rep_compression=flat,
+            def_compression=flat,
+            num_rep_values=3,
+            num_def_values=3,
+        )
+        if compressed
+        else pb.ConstantLayout(layers=[1, 6])
+    )
+    leaf = whole(reopen(page))
+    assert leaf.rep is not None
+    assert leaf.definition is not None
+    assert (leaf.rep.tolist(), leaf.definition.tolist()) == ([1, 1, 1], [1, 2, 1])
+    assert (leaf.values, leaf.rows, leaf.entries) == (None, 3, 3)
+
+
+def test_the_constant_string_of_the_reference_is_read_and_written() -> None:
+    page = encode_constant_page(layers=VALID, rows=3, value=text(b"hello"))
+    assert raw(page) == [bytes.fromhex("020000000800000005000000000000000500000068656c6c6f")]
+    assert page.layout.constant_layout == pb.ConstantLayout(layers=[1])
+    leaf = whole(reopen(page))
+    assert isinstance(leaf.values, Constant)
+    assert (value_of(leaf), leaf.values.count) == (b"hello", 3)
+
+
+def test_the_constant_number_with_nulls_of_the_reference_is_read_and_written() -> None:
+    page = encode_constant_page(
+        layers=NULLABLE, rows=3, value=int64(5), definition=u16(0, 1, 0), def_encoding=FLAT16
+    )
+    assert raw(page) == [b"", bytes.fromhex("000001000000")]
+    inline = struct.pack("<q", 5)
+    assert page.layout.constant_layout == pb.ConstantLayout(layers=[3], inline_value=inline)
+    leaf = whole(reopen(page))
+    assert isinstance(leaf.values, Constant)
+    assert (value_of(leaf), leaf.values.count, leaf.null_count) == (inline, 3, 1)
+    assert leaf.validity is not None
+    assert (leaf.validity.to_pybytes(), leaf.definition) == (b"\x05", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "inline"),
+    [
+        (FixedWidth(pa.py_buffer(bytes(32)), 256, 1), bytes(32), True),
+        (FixedWidth(pa.py_buffer(bytes(33)), 264, 1), bytes(33), False),
+        (FixedWidth(pa.py_buffer(b"\xff"), 1, 1), b"\x01", True),
+        (FixedWidth(pa.py_buffer(b"\x01"), 8, 1), b"\x01", True),
+        (text(b""), b"", False),
+        (text(b"wide", bits=64), b"wide", False),
+    ],
+)
+def test_a_value_comes_back(value: Block, expected: bytes, *, inline: bool) -> None:
+    page = encode_constant_page(layers=VALID, rows=2, value=value)
+    assert page.layout.constant_layout.HasField("inline_value") is inline
+    assert value_of(whole(reopen(page))) == expected
+
+
+def test_only_visible_entries_have_the_value() -> None:
+    page = encode_constant_page(
+        layers=NULLABLE_LISTS,
+        rows=3,
+        value=text(b"x"),
+        rep=u16(1, 0, 1, 1),
+        definition=u16(0, 1, 3, 0),
+    )
+    assert len(page.buffers) == 3
+    leaf = whole(reopen(page))
+    assert isinstance(leaf.values, Constant)
+    assert (leaf.entries, leaf.values.count) == (4, 3)
+    empty = reopen(page).read(1, 2)
+    assert isinstance(empty, Leaf)
+    assert (empty.entries, empty.values) == (1, None)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=8),
+    compressed=st.booleans(),
+    mapped=st.booleans(),
+    data=st.data(),
+)
+def test_every_range_and_any_rows_come_back(
+    rows: list[list[int]], compressed: bool, mapped: bool, data: st.DataObject
+) -> None:
+    page = encode_constant_page(
+        layers=NULLABLE_LISTS,
+        rows=len(rows),
+        rep=u16(*[int(at == 0) for row in rows for at in range(len(row))]),
+        definition=u16(*[level for row in rows for level in row]),
+        rep_encoding=FLAT16 if compressed else None,
+        def_encoding=FLAT16 if compressed else None,
+    )
+    reader = reopen(page, mapped=mapped)
+
+    def check(step: Fetch[Leaf] | Leaf, expected: list[list[int]]) -> None:
+        if isinstance(step, Fetch):
+            file = b"".join(raw(page))
+            step = step.resume([pa.py_buffer(file[r.offset : r.end]) for r in step.ranges])
+        assert isinstance(step, Leaf)
+        assert step.rep is not None
+        assert step.definition is not None
+        assert step.rows == len(expected)
+        assert step.definition.tolist() == [level for row in expected for level in row]
+        assert step.rep.tolist() == [int(at == 0) for row in expected for at in range(len(row))]
+
+    for start in range(len(rows) + 1):
+        for stop in range(start, len(rows) + 1):
+            check(reader.read(start, stop), rows[start:stop])
+    picks = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=6))
+    check(reader.take(np.array(picks, np.int64)), [rows[row] for row in picks])
+
+
+def test_buffers_are_asked_for_once() -> None:
+    page = encode_constant_page(layers=NULLABLE, rows=2, definition=u16(1, 1))
+    reader = reopen(page, mapped=False)
+    step = reader.read(0, 1)
+    assert isinstance(step, Fetch)
+    step.resume([pa.py_buffer(b""), pa.py_buffer(u16(1, 1).tobytes())])
+    assert isinstance(reader.take(np.array([1])), Leaf)
+
+
+@pytest.mark.parametrize(
+    ("changes", "buffers", "message"),
+    [
+        ({"layers": []}, [], "layers"),
+        ({"layers": [3]}, [b""] * 4, "expected 0 or 1 or 2 or 3 buffers, found 4"),
+        ({"layers": [3], "inline_value": b"a"}, [b""], "expected 0 or 2 buffers, found 1"),
+        ({"layers": [3, 2]}, [], "found no repetition levels"),
+        ({"layers": [3, 2]}, [b"", bytes(4)], "found no repetition levels"),
+        ({"layers": [3, 2]}, [b"\x01\0\0\0", b""], "found levels of 1 rows"),
+        ({"layers": [3, 2]}, [b"\0\0\x01\0\x01\0", b""], "found levels of 2 rows"),
+        ({"layers": [3, 2]}, [b"\x01\0\x01\0", b"\0\0"], "definition levels: expected 2"),
+        ({"layers": [3]}, [b"", b"\x02\0\0\0"], "definition levels: expected 0 to 1, found 2"),
+        ({"layers": [3]}, [b"\x01\0\0\0", b""], "repetition levels: expected 0 to 0, found 1"),
+        ({"layers": [3]}, [b"", b"\0\0\0"], "even number"),
+        ({"layers": [3]}, [b"", b"\0\0"], "found 1 definition levels"),
+        ({"layers": [1]}, [b""], "scalar of a constant page"),
+        ({"layers": [1]}, [struct.pack("<II", 1, 5) + b"abcd"], "scalar of a constant page"),
+        ({"layers": [1]}, [struct.pack("<I", 2**32 - 1)], "scalar of a constant page"),
+        ({"layers": [1]}, [struct.pack("<IIII", 3, 0, 0, 0)], "scalar of a constant page"),
+        ({"layers": [1]}, [struct.pack("<IIIii", 2, 8, 0, 0, 1)], "offsets of a constant"),
+        ({"layers": [1]}, [struct.pack("<IIIii", 2, 8, 0, -1, 0)], "offsets of a constant"),
+        ({"layers": [1]}, [struct.pack("<IIIi", 2, 4, 0, 0)], "offsets of a constant"),
+        (
+            {"layers": [3], "def_compression": FLAT16.to_wire(), "num_def_values": 2**60},
+            [b"", bytes(4)],
+            "definition levels: expected 2",
+        ),
+        (
+            {"layers": [3, 2], "rep_compression": FLAT16.to_wire(), "num_rep_values": 2**60 + 2},
+            [b"\x01\0\x01\0", b""],
+            "repetition levels: expected at most",
+        ),
+        (
+            {"layers": [3, 2], "rep_compression": FLAT16.to_wire(), "num_rep_values": 2**32 - 1},
+            [b"\x01\0\x01\0", b""],
+            "flat values",
+        ),
+    ],
+)
+def test_damaged_pages_are_reported(
+    changes: dict[str, Any], buffers: list[bytes], message: str
+) -> None:
+    layout = pb.PageLayout(constant_layout=pb.ConstantLayout(**changes))
+    with pytest.raises(FormatError, match=message):
+        open_raw(layout, buffers, 2).read(0, 2)
+
+
+@pytest.mark.parametrize("rows", [[-1], [5], [0, 5]])
+def test_positions_beyond_the_page_are_refused(rows: list[int]) -> None:
+    reader = reopen(encode_constant_page(layers=NULLABLE, rows=5))
+    with pytest.raises(RowIndexError, match="of a page of 5 rows"):
+        reader.take(np.array(rows))
+    with pytest.raises(RowIndexError, match="of a page of 5 rows"):
+        reader.read(rows[0], 6)
+
+
+def test_levels_beyond_the_layers_are_reported_with_their_place() -> None:
+    page = encode_constant_page(layers=NULLABLE, rows=1, definition=u16(7))
+    with pytest.raises(CorruptFileError, match=r"column 0, page 0"):
+        reopen(page).read(0, 1)
