@@ -117,9 +117,7 @@ def test_items_hidden_under_null_lists_are_dropped() -> None:
 def test_layers_that_do_not_fit_the_schema_are_reported() -> None:
     schema = LanceSchema.from_arrow(pa.schema([pa.field("c", pa.list_(pa.int32()))]))
     node = column_tree(schema.fields[0], number_columns(schema.fields))
-    flat = Leaf(
-        block_from_array(pa.array([1], pa.int32())), 1, 1, (Layer.ALL_VALID_ITEM,)
-    )
+    flat = Leaf(block_from_array(pa.array([1], pa.int32())), 1, 1, (Layer.ALL_VALID_ITEM,))
     with pytest.raises(CorruptFileError, match=r"page layers: expected item, list"):
         unshred(node, [flat], 1, WHERE)
 

@@ -153,14 +153,18 @@ COLUMNS: dict[str, Maker] = {
     "float16": _float(np.float16),
     "float32": _float(np.float32),
     "float64": _float(np.float64),
-    "bool": lambda rng, count: pa.array(rng.random(count) < 0.5),  # noqa: PLR2004
+    "bool": lambda rng, count: pa.array(rng.random(count) < 0.5),
     "date32": _view(pa.int32(), pa.date32(), 20_000),
-    "date64": lambda rng, count: pa.array(rng.integers(0, 9000, count) * 86_400_000).view(pa.date64()),
+    "date64": lambda rng, count: pa.array(rng.integers(0, 9000, count) * 86_400_000).view(
+        pa.date64()
+    ),
     "time32_s": _view(pa.int32(), pa.time32("s"), 86_000),
     "time32_ms": _view(pa.int32(), pa.time32("ms"), 86_000_000),
     "time64_us": _view(pa.int64(), pa.time64("us"), 10**9),
     "time64_ns": _view(pa.int64(), pa.time64("ns"), 10**12),
-    **{f"timestamp_{u}": _view(pa.int64(), pa.timestamp(u), 10**9) for u in ("s", "ms", "us", "ns")},
+    **{
+        f"timestamp_{u}": _view(pa.int64(), pa.timestamp(u), 10**9) for u in ("s", "ms", "us", "ns")
+    },
     "timestamp_tz": _view(pa.int64(), pa.timestamp("us", "Europe/Berlin"), 10**15),
     **{f"duration_{u}": _view(pa.int64(), pa.duration(u), 10**9) for u in ("s", "ms", "us", "ns")},
     "decimal128": _decimal(pa.decimal128(20, 2)),
@@ -185,7 +189,7 @@ COLUMNS: dict[str, Maker] = {
     "list_int32": _list(_I32),
     "list_string": _list(_text(pa.string())),
     "large_list_int64": _list(_int(pa.int64()), large=True),
-    "list_bool": _list(lambda rng, count: pa.array(rng.random(count) < 0.5)),  # noqa: PLR2004
+    "list_bool": _list(lambda rng, count: pa.array(rng.random(count) < 0.5)),
     "list_list": _list(_list(_I32), most=4),
     "list_vector": _list(_vector(np.float32, 4)),
     "list_long": _list(_I32, most=3000),
@@ -199,7 +203,7 @@ COLUMNS: dict[str, Maker] = {
     "all_null_list": _all_null(pa.list_(pa.int32())),
     "constant_int": _constant(7, pa.int64()),
     "constant_string": _constant("the same", pa.string()),
-    "constant_bool": _constant(True, pa.bool_()),  # noqa: FBT003
+    "constant_bool": _constant(True, pa.bool_()),
     "constant_date": _constant(dt.date(2024, 2, 29), pa.date32()),
 }
 """Makers by name; each takes a generator and a number of rows."""

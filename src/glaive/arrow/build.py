@@ -108,7 +108,9 @@ def to_array(
 
 
 def _mismatch(found: str, kind: pa.DataType, where: Where) -> CorruptFileError:
-    return CorruptFileError("page values", expected=f"values of type {kind}", found=found, where=where)
+    return CorruptFileError(
+        "page values", expected=f"values of type {kind}", found=found, where=where
+    )
 
 
 def _from_variable(
@@ -140,18 +142,7 @@ def _from_dictionary(
         )
         indices = stored.cast(kind.index_type)
         return pa.DictionaryArray.from_arrays(indices, items, ordered=kind.ordered)
-    from glaive.arrow.gather import take_block
-
-    if isinstance(block.items, Variable) and block.items.count:
-        from glaive.kernels.offsets import expand_dictionary
-
-        return to_array(
-            expand_dictionary(block.indices, block.items), kind, validity, null_count, where
-        )
-    positions = np.frombuffer(
-        block.indices.values, f"<u{block.indices.bits // 8}", block.count
-    ).astype(np.int64)
-    return to_array(take_block(block.items, positions), kind, validity, null_count, where)
+    raise _mismatch("a dictionary", kind, where)
 
 
 def _unsigned(bits: int) -> pa.DataType:

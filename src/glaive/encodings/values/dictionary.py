@@ -22,7 +22,7 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import as_array
+from glaive.kernels._tier import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Dictionary(ValueEncoding):
         if len(starts) > 1:
             shifts = np.arange(len(starts), dtype=np.uint32) * np.uint32(self.num_items)
             indices = indices + np.repeat(shifts, counts)
-            found = FixedWidth(pa.py_buffer(indices), _INDEX_BITS, len(indices))
+            found = FixedWidth(as_buffer(indices), _INDEX_BITS, len(indices))
         return blocks.Dictionary(found, items, found.count)
 
     def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:

@@ -19,6 +19,7 @@ from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.variable import Variable, strings_of
+from glaive.encodings.text_stats import VariableStats
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import SymbolTable, decode_chunks, decode_strings, encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
@@ -26,7 +27,6 @@ from glaive.kernels.strings import Strings
 from glaive.types import Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.text_stats import VariableStats
     from glaive.format.pb import encodings21_pb2 as pb
 
 __all__ = ["Fsst"]
@@ -70,6 +70,8 @@ class Fsst(ValueEncoding):
 
         Ask for text only: binary values are rarely worth it.
         """
+        if not isinstance(stats, VariableStats):
+            return None
         block = stats.block
         plain = stats.data_bytes + stats.count * block.offset_bits // 8
         if stats.longest < MIN_LONGEST or plain < MIN_BYTES:

@@ -26,13 +26,13 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import value_encoding
+from glaive.encodings.text_stats import VariableStats
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import Strings, pack_blocks, pack_variable
 from glaive.types import Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.text_stats import VariableStats
     from glaive.format.pb import encodings21_pb2 as pb
 
 __all__ = ["Variable", "strings_of"]
@@ -72,6 +72,8 @@ class Variable(ValueEncoding):
     @classmethod
     def propose(cls, stats: VariableStats) -> tuple[int, Self] | None:
         """Estimate the bytes of a mini-block or full-zip page of such values."""
+        if not isinstance(stats, VariableStats):
+            return None
         bits = stats.block.offset_bits
         return stats.data_bytes + stats.count * bits // 8, cls(bits)
 

@@ -129,7 +129,7 @@ class FieldColumns:
 
     def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
-        if len(self._cuts) == 2:  # noqa: PLR2004  # one segment: the usual case
+        if len(self._cuts) == 2:  # one segment: the usual case
             return self._take_segment(rows, 0) if len(rows) else pa.nulls(0, self.field.type)
         if len(rows) <= 1:
             if len(rows) == 0:
@@ -214,5 +214,3 @@ class FileColumns:
 
 def _same(arrays: list[pa.Array]) -> list[pa.Array]:
     return arrays
-
-

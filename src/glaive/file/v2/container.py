@@ -76,8 +76,7 @@ class Container:
         at = footer.global_table - self._start
         if footer.global_buffers and 0 <= at <= self._tail.size - _PAIR:
             (position,) = struct.unpack_from("<Q", self._tail, at)
-            if position <= first:
-                first = position
+            first = min(position, first)
         return first
 
     # ------------------------------------------------------------------ contents

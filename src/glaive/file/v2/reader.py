@@ -59,9 +59,7 @@ class FileV2:
         """The schema stored in the file."""
         if self._schema is None:
             wire = self._description.schema
-            self._schema = LanceSchema.from_wire(
-                wire.fields, dict(wire.metadata), where=self.path
-            )
+            self._schema = LanceSchema.from_wire(wire.fields, dict(wire.metadata), where=self.path)
         return self._schema
 
     def bind(

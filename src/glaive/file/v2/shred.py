@@ -16,8 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import Block, Dictionary
 from glaive.arrow.build import all_null, list_array, to_array, validity_flags
 from glaive.encodings import levels as lv
+from glaive.encodings.expand import expand
 from glaive.encodings.protocol import Layer, Leaf
 from glaive.errors import CorruptFileError
 from glaive.file.v2.columns import Node
@@ -100,7 +102,15 @@ def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
         validity, nulls, _ = validity_from_levels(leaf.definition, slot_max=1, null_level=1)
     if leaf.values.count != leaf.rows:
         raise _count_mismatch(leaf.rows, leaf.values.count, where)
-    return to_array(leaf.values, node.type, validity, nulls, where)
+    return _leaf_array(leaf.values, node, validity, nulls, where)
+
+
+def _leaf_array(
+    block: Block, node: Node, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    if isinstance(block, Dictionary) and not pa.types.is_dictionary(node.type):
+        block = expand(block)
+    return to_array(block, node.type, validity, null_count, where)
 
 
 def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
@@ -175,7 +185,7 @@ def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Reso
     else:
         if leaf.values.count != count:
             raise _count_mismatch(count, leaf.values.count, where)
-        values = to_array(leaf.values, node.type, done[0].validity, done[0].null_count, where)
+        values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
     return values, done[::-1]
 
 
@@ -193,9 +203,7 @@ def _build(
     if not node.children:
         leaf = resolved[0]
         if leaf is None:
-            raise CorruptFileError(
-                "column", expected="a leaf", found="none", where=where
-            )
+            raise CorruptFileError("column", expected="a leaf", found="none", where=where)
         return leaf[0]
     layer = next(leaf[1][depth] for leaf in resolved if leaf is not None)
     if node.kind in ("list", "map"):

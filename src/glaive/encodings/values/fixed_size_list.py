@@ -1,0 +1,294 @@
+"""Fixed-size list: embeddings and other short vectors of one length.
+
+======= ========================================================================
+context layout
+======= ========================================================================
+mini    for each level with nulls, outer to inner, one buffer with the validity
+        bits of the chunk's items; then the buffers of the items
+block   as values, one behind the other
+values  for each level with nulls, outer to inner, the validity bits of the
+        value's items (whole bytes); then the items
+======= ========================================================================
+
+A value never crosses chunks. Items are ``Flat``, or lists again.
+
+Specification: "Fixed-size lists" in ``docs/format/encodings.md``; message ``FixedSizeList``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedList, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.values.flat import Flat
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import allocate, as_array, as_buffer
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["FixedSizeList"]
+
+MAX_ITEMS = 2**31 - 1
+CHUNK_BYTES = 8186
+CHUNK_VALUES = 4096
+
+
+class _Level(NamedTuple):
+    """One level of lists: items of one value down to here, and whether they have nulls."""
+
+    dimension: int
+    items: int
+    has_validity: bool
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class FixedSizeList(ValueEncoding):
+    """``items_per_value`` items of ``values`` in each value."""
+
+    wire_name: ClassVar[str] = "fixed_size_list"
+
+    items_per_value: int
+    values: ValueEncoding
+    has_validity: bool = False
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``FixedSizeList``; refuses one without items or with too many."""
+        values = read_encoding(message.values, where)
+        inner = values.item_count if isinstance(values, FixedSizeList) else 1
+        if not 1 <= message.items_per_value * inner <= MAX_ITEMS:
+            raise CorruptFileError(
+                "items of a fixed-size list",
+                expected=f"1 to {MAX_ITEMS}",
+                found=str(message.items_per_value * inner),
+                where=where,
+            )
+        return cls(message.items_per_value, values, message.has_validity)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``FixedSizeList`` around the encoding of the items."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        message = pb.FixedSizeList(
+            items_per_value=self.items_per_value,
+            values=self.values.to_wire(),
+            has_validity=self.has_validity,
+        )
+        return pb.CompressiveEncoding(fixed_size_list=message)
+
+    @classmethod
+    def for_block(cls, block: FixedList) -> Self:
+        """Return the encoding that fits a block: its dimensions, its levels with nulls."""
+        items = block.items
+        values: ValueEncoding
+        if isinstance(items, FixedList):
+            values = cls.for_block(items)
+        elif isinstance(items, FixedWidth):
+            values = Flat(items.bits)
+        else:
+            raise _unfit(items)
+        return cls(block.dimension, values, block.validity is not None)
+
+    @property
+    def num_buffers(self) -> int:
+        """Buffers per chunk: one for each level with nulls, and those of the items."""
+        return self.has_validity + self.values.num_buffers
+
+    @property
+    def item_count(self) -> int:
+        """Items of the inner-most list in one value."""
+        return self._levels()[-1].items
+
+    @property
+    def bits_per_value(self) -> int:
+        """Bits of one value in a full-zip page, validity included; a multiple of 8."""
+        validity = sum(_bytes(level.items) for level in self._levels() if level.has_validity)
+        return 8 * (validity + _bytes(self.item_count * self._leaf().bits))
+
+    def _levels(self) -> list[_Level]:
+        levels = []
+        items, here = 1, self
+        while True:
+            items *= here.items_per_value
+            levels.append(_Level(here.items_per_value, items, here.has_validity))
+            if not isinstance(here.values, FixedSizeList):
+                return levels
+            here = here.values
+
+    def _leaf(self) -> Flat:
+        here = self.values
+        while isinstance(here, FixedSizeList):
+            here = here.values
+        if not isinstance(here, Flat):
+            raise self._refuse(f"a value with items of encoding {here.wire_name!r}", None)
+        return here
+
+    def decode_mini(self, chunks: MiniChunks) -> FixedList:
+        """Decode validity and items of all chunks."""
+        dimension = self.items_per_value
+        counts = chunks.counts * dimension
+        skip = int(self.has_validity)
+        validity = None
+        if self.has_validity:
+            bits = MiniChunks(
+                chunks.data, chunks.starts[:1], chunks.sizes[:1], counts, chunks.where
+            )
+            validity = Flat(1).decode_mini(bits).values
+        inner = MiniChunks(
+            chunks.data, chunks.starts[skip:], chunks.sizes[skip:], counts, chunks.where
+        )
+        items = self.values.decode_mini(inner)
+        return FixedList(items, dimension, validity, int(chunks.counts.sum()))
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> Block:
+        """Read the wanted values; without nulls and split bytes, no others."""
+        levels, leaf = self._levels(), self.values
+        while isinstance(leaf, FixedSizeList):
+            leaf = leaf.values
+        plain = isinstance(leaf, Flat) and not leaf.bits * levels[-1].items % 8
+        if plain and not any(level.has_validity for level in levels):
+            rows = Flat(self.bits_per_value).take_mini(chunks, chunk, index)
+            return self.decode_values(rows, chunks.where)
+        return ValueEncoding.take_mini(self, chunks, chunk, index)
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Cut into chunks of a power of two of values, of about 8 KiB."""
+        leaf, validities = self._flattened(block)
+        levels, bits, count = self._levels(), self._leaf().bits, block.count
+        widths = [level.items for level in levels if level.has_validity]
+        widths.append(levels[-1].items * bits)
+        rows = 2
+        # Every chunk starts at a whole byte of each buffer, so none is shifted.
+        while any(rows * width % 8 for width in widths):
+            rows *= 2
+        size = self.bits_per_value // 8
+        while 2 * rows * size < CHUNK_BYTES and 2 * rows <= CHUNK_VALUES:
+            rows *= 2
+        counts = np.full(-(-count // rows), rows, np.int64)
+        if count % rows:
+            counts[-1] = count % rows
+        sources = [*validities, leaf.values]
+        buffers = tuple(
+            as_array(source)[: _bytes(count * width)]
+            for source, width in zip(sources, widths, strict=True)
+        )
+        sizes = tuple((counts * width + 7) // 8 for width in widths)
+        return EncodedChunks(buffers, sizes, counts)
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedList:
+        """Decode values that follow each other."""
+        rows = Flat(self.bits_per_value).decode_blocks(data, starts, sizes, counts, where)
+        return self.decode_values(rows, where)
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Write values one behind the other."""
+        return Flat(self.bits_per_value).encode_blocks(self.encode_values(block), counts)
+
+    def decode_values(self, block: Block, where: Where) -> FixedList:
+        """Part validity from items; without nulls nothing is copied."""
+        bits = self.bits_per_value
+        if not isinstance(block, FixedWidth) or block.bits != bits:
+            found = f"{block.bits} bits" if isinstance(block, FixedWidth) else "variable width"
+            raise CorruptFileError(
+                "values of a fixed-size list", expected=f"{bits} bits", found=found, where=where
+            )
+        levels, leaf, count = self._levels(), self._leaf().bits, block.count
+        validities: list[pa.Buffer | None] = []
+        rows = as_array(block.values)[: count * bits // 8].reshape(count, bits // 8)
+        at = 0
+        for level in levels:
+            part = rows[:, at : at + _bytes(level.items)]
+            validities.append(_joined_bits(part, level.items) if level.has_validity else None)
+            at += _bytes(level.items) * level.has_validity
+        whole = levels[-1].items * leaf
+        items = block.values if not at and not whole % 8 else _joined_bits(rows[:, at:], whole)
+        result: Block = FixedWidth(items, leaf, count * levels[-1].items)
+        for level, validity in zip(reversed(levels), reversed(validities), strict=True):
+            lists = count * level.items // level.dimension
+            result = FixedList(result, level.dimension, validity, lists)
+        return result  # type: ignore[return-value]  # there is at least one level
+
+    def encode_values(self, block: Block) -> FixedWidth:
+        """Put validity in front of the items; without nulls nothing is copied."""
+        leaf, validities = self._flattened(block)
+        count, bits = block.count, self.bits_per_value
+        whole = self.item_count * leaf.bits
+        if not validities and not whole % 8:
+            return FixedWidth(leaf.values, bits, count)
+        out = allocate(count * bits // 8)
+        rows = as_array(out).reshape(count, bits // 8)
+        at = 0
+        widths = [level.items for level in self._levels() if level.has_validity]
+        for source, width in zip([*validities, leaf.values], [*widths, whole], strict=True):
+            rows[:, at : at + _bytes(width)] = _split_bits(source, width, count)
+            at += _bytes(width)
+        return FixedWidth(out, bits, count)
+
+    def _flattened(self, block: Block) -> tuple[FixedWidth, list[pa.Buffer]]:
+        """Return the inner-most items, and the validity of each level that has one."""
+        validities = []
+        here: Block = block
+        for level in self._levels():
+            if not isinstance(here, FixedList) or here.dimension != level.dimension:
+                raise _unfit(here)
+            if here.validity is not None and not level.has_validity:
+                raise SchemaError(
+                    f"lists of {level.dimension} items have nulls inside, "
+                    "but the encoding was chosen for lists without"
+                )
+            if level.has_validity:
+                bits = _bytes(here.count * here.dimension)
+                validities.append(here.validity or pa.py_buffer(b"\xff" * bits))
+            here = here.items
+        if not isinstance(here, FixedWidth) or here.bits != self._leaf().bits:
+            raise _unfit(here)
+        return here, validities
+
+
+def _bytes(bits: int) -> int:
+    return (bits + 7) // 8
+
+
+def _joined_bits(rows: NDArray[np.uint8], width: int) -> pa.Buffer:
+    """Put the first ``width`` bits of every row one behind the other."""
+    if width % 8:
+        bits = np.unpackbits(rows, axis=1, count=width, bitorder="little")
+        return as_buffer(np.packbits(bits.reshape(-1), bitorder="little"))
+    out = allocate(len(rows) * width // 8)
+    as_array(out).reshape(len(rows), width // 8)[:] = rows
+    return out
+
+
+def _split_bits(source: pa.Buffer, width: int, count: int) -> NDArray[np.uint8]:
+    """Begin every ``width`` bits at a whole byte: one row of bytes each."""
+    memory = as_array(source)[: _bytes(count * width)]
+    if not width % 8:
+        return memory.reshape(count, width // 8)
+    bits = np.unpackbits(memory, count=count * width, bitorder="little")
+    return np.packbits(bits.reshape(count, width), axis=1, bitorder="little")
+
+
+def _unfit(block: Block) -> SchemaError:
+    return SchemaError(
+        "a fixed-size list takes items of fixed width or lists of such, of one dimension "
+        f"per level; found {type(block).__name__}"
+    )

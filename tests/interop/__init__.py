@@ -1,0 +1,1 @@
+"""What one library writes, the other reads."""

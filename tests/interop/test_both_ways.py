@@ -1,0 +1,110 @@
+"""What glaive writes, pylance reads, and the other way round: every type, version and path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.interop.cases import COLUMNS, SIZES, assert_same, table
+
+import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+VERSIONS = ("2.1", "2.2")
+DIRECTIONS = [(glaive, lance), (lance, glaive), (glaive, glaive)]
+NAMES = ["glaive-to-pylance", "pylance-to-glaive", "glaive-to-glaive"]
+
+
+def _take(source: pa.Table, rows: list[int]) -> pa.Table:
+    return source.take(pa.array(rows, pa.int64()))
+
+
+@pytest.mark.parametrize(("writer", "reader"), DIRECTIONS, ids=NAMES)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_type_survives(
+    tmp_path: Path, name: str, version: str, writer: ModuleType, reader: ModuleType
+) -> None:
+    """Scan, projection, slice and take at sizes around the borders of chunks."""
+    for rows in SIZES if "long" not in name else SIZES[:5]:
+        written = table(name, rows)
+        uri = str(tmp_path / f"{rows}")
+        writer.write_dataset(written, uri, data_storage_version=version)
+        dataset = reader.dataset(uri)
+        assert dataset.count_rows() == rows
+        assert_same(dataset.to_table(), written)
+        assert_same(dataset.to_table(columns=["holes"]), written.select(["holes"]))
+        if not rows:
+            continue
+        rng = np.random.default_rng(rows)
+        wanted = rng.integers(0, rows, 40).tolist()
+        wanted += [0, rows - 1, wanted[0], wanted[0]]
+        assert_same(dataset.take(wanted), _take(written, wanted))
+        assert_same(dataset.take([rows // 2]), _take(written, [rows // 2]))
+        offset, limit = rows // 3, max(1, rows // 2)
+        assert_same(
+            dataset.to_table(offset=offset, limit=limit),
+            written.slice(offset, limit),
+        )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str, version: str) -> None:
+    """Pages that pylance cut small: whole, in windows across their borders, and taken."""
+    from lance.file import LanceFileWriter
+
+    from glaive.file.open import open_reader
+    from glaive.io.local import LocalStore
+
+    written = table(name, 5000)
+    path = str(tmp_path / "pages.lance")
+    with LanceFileWriter(path, written.schema, data_cache_bytes=4096, version=version) as file:
+        for batch in written.to_batches(max_chunksize=700):
+            file.write_batch(batch)
+    reader = open_reader(LocalStore(str(tmp_path)), "pages.lance")
+    columns = reader.bind(reader.schema.fields)
+    assert len(columns.cuts()) > 2  # several pages
+    assert_same(pa.table(columns.read(0, 5000), schema=columns.schema), written)
+    for start, stop in ((0, 1), (699, 701), (650, 2900), (4999, 5000), (2100, 2100)):
+        found = pa.table(columns.read(start, stop), schema=columns.schema)
+        assert_same(found, written.slice(start, stop - start))
+    rng = np.random.default_rng(5)
+    wanted = rng.integers(0, 5000, 300)
+    assert_same(
+        pa.table(columns.take(wanted), schema=columns.schema), _take(written, wanted.tolist())
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_several_pages_of_glaive_are_read_by_pylance(
+    tmp_path: Path, name: str, version: str
+) -> None:
+    """Pages cut small by glaive: whole, in ranges and taken."""
+    from lance.file import LanceFileReader
+
+    from glaive.file.v2.writer import FileV2Writer
+    from glaive.file.versions import PROFILES
+    from glaive.format.fields import LanceSchema
+    from glaive.io.local import LocalStore
+
+    written = table(name, 5000)
+    schema = LanceSchema.from_arrow(written.schema)
+    writer = FileV2Writer(
+        LocalStore(str(tmp_path)), "pages.lance", schema, PROFILES[version], page_bytes=4096
+    )
+    for batch in written.to_batches(max_chunksize=700):
+        writer.write(batch)
+    writer.finish()
+    reader = LanceFileReader(str(tmp_path / "pages.lance"))
+    assert_same(reader.read_all().to_table(), written)
+    assert_same(reader.read_range(650, 2250).to_table(), written.slice(650, 2250))
+    wanted = sorted(np.random.default_rng(5).integers(0, 5000, 60).tolist())
+    assert_same(reader.take_rows(wanted).to_table(), _take(written, wanted))
