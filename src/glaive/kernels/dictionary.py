@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 
 __all__ = ["exercise", "expand_dictionary"]
@@ -104,12 +104,12 @@ def _expand_numpy(found: NDArray[Any], ends: NDArray[Any], items: Strings) -> St
     np.cumsum(np.diff(ends).astype(np.int64)[found], out=stops[1:])
     out_bits = 64 if len(joined) > MAX_32 else items.offset_bits
     offsets = stops if out_bits == 64 else stops.astype(np.int32)
-    return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(joined))
+    return Strings(as_buffer(offsets), out_bits, pa.py_buffer(joined))
 
 
 def exercise() -> None:
     """Call every door once with a tiny input."""
     for size in (1, SLOT + 1):
-        offsets = pa.py_buffer(np.array([0, size], np.int32))
+        offsets = as_buffer(np.array([0, size], np.int32))
         items = Strings(offsets, 32, pa.py_buffer(bytes(size)))
         expand_dictionary(pa.py_buffer(bytes(4)), 32, 1, items)

@@ -15,9 +15,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, use_loops
-from glaive.kernels.fsst import MAX_SYMBOL_BYTES, MAX_SYMBOLS, SymbolTable, slot_of, split_value
+from glaive.kernels._tier import address, as_buffer, use_loops
 from glaive.kernels.strings import Strings, as_offsets
+from glaive.kernels.symbols import (
+    MAX_SYMBOL_BYTES,
+    MAX_SYMBOLS,
+    SymbolTable,
+    slot_of,
+    split_value,
+)
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
@@ -43,9 +49,8 @@ def sample_strings(strings: Strings, count: int, budget: int = SAMPLE_BYTES) -> 
     total = int(ends[count]) - int(ends[0])
     memory = memoryview(strings.data)
     mean = min(max(1, total // max(count, 1)), WINDOW)
-    wanted = (
-        np.arange(min(count, -(-budget // mean))) * count // max(1, min(count, -(-budget // mean)))
-    )
+    taken = min(count, -(-budget // mean))
+    wanted = np.arange(taken) * count // max(1, taken)
     starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
     room = np.maximum(stops - starts - WINDOW, 0)
     # Windows start at varied places, the same in every run.
@@ -53,7 +58,7 @@ def sample_strings(strings: Strings, count: int, budget: int = SAMPLE_BYTES) -> 
     stops = np.minimum(stops, starts + WINDOW)
     pieces = [memory[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
     at = np.concatenate(([0], np.cumsum(stops - starts)))
-    return Strings(pa.py_buffer(at), 64, pa.py_buffer(b"".join(pieces)))
+    return Strings(as_buffer(at), 64, pa.py_buffer(b"".join(pieces)))
 
 
 def train_symbols(sample: Strings) -> SymbolTable:
@@ -87,15 +92,9 @@ def _split(
     from glaive.kernels.loops import fsst as loops
 
     steps = np.empty(size, np.uint16)
-    made = loops.split(
-        address(sample.offsets),
-        8,
-        address(sample.data),
-        count,
-        *(address(part) for part in table.encoder),
-        address(steps),
-        address(firsts),
-    )
+    source = [address(sample.offsets), 8, address(sample.data), count]
+    tables = [address(part) for part in table.encoder]
+    made = loops.split(*source, *tables, *[address(steps), address(firsts)])
     return steps[:made], firsts
 
 
@@ -161,5 +160,5 @@ def _best(
 
 def exercise() -> None:
     """Call every door once with a tiny input."""
-    offsets = pa.py_buffer(np.array([0, 6], np.int64))
+    offsets = as_buffer(np.array([0, 6], np.int64))
     train_symbols(Strings(offsets, 64, pa.py_buffer(b"ababab")))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 
 __all__ = [
@@ -59,17 +59,10 @@ def number_strings(
 
     tables = _tables(count, most)
     indices = allocate(4 * count)
-    number = loops.number_strings(
-        address(offsets),
-        bits // 8,
-        address(data),
-        data.size,
-        count,
-        most,
-        most_bytes,
-        *(address(table) for table in tables),
-        address(indices),
-    )
+    source = [address(offsets), bits // 8, address(data), data.size, count]
+    limits = [most, most_bytes]
+    results = [address(array) for array in (*tables, as_array(indices))]
+    number = loops.number_strings(*source, *limits, *results)
     if number < 0:
         return None
     return NumberedStrings(indices, pick_strings(strings, tables[2][:number]), number)
@@ -88,19 +81,14 @@ def number_words(values: pa.Buffer, bits: int, count: int, most: int) -> Numbere
         number = len(coded.dictionary)
         if number > most:
             return None
-        return Numbered(coded.indices.buffers()[1], coded.dictionary.buffers()[1], number)
+        return Numbered(_buffer(coded.indices, 1), _buffer(coded.dictionary, 1), number)
     from glaive.kernels.loops import hashing as loops
 
     tables = _tables(count, most)
     indices = allocate(4 * count)
-    number = loops.number_words(
-        address(values),
-        bits // 64,
-        count,
-        most,
-        *(address(table) for table in tables),
-        address(indices),
-    )
+    source = [address(values), bits // 64, count, most]
+    results = [address(array) for array in (*tables, as_array(indices))]
+    number = loops.number_words(*source, *results)
     if number < 0:
         return None
     rows = as_array(values, np.dtype((np.void, bits // 8)))
@@ -152,17 +140,22 @@ def _number_arrow(
     offsets, bits, data = strings
     kind = pa.binary() if bits == 32 else pa.large_binary()
     coded = pa.Array.from_buffers(kind, count, [None, offsets, data]).dictionary_encode()
-    _, item_offsets, item_data = coded.dictionary.buffers()
     number = len(coded.dictionary)
-    items = Strings(item_offsets, bits, item_data or pa.py_buffer(b""))
-    if number > most or int(as_offsets(item_offsets, bits)[number]) > most_bytes:
+    items = Strings(_buffer(coded.dictionary, 1), bits, _buffer(coded.dictionary, 2))
+    if number > most or int(as_offsets(items.offsets, bits)[number]) > most_bytes:
         return None
-    return NumberedStrings(coded.indices.buffers()[1], items, number)
+    return NumberedStrings(_buffer(coded.indices, 1), items, number)
+
+
+def _buffer(array: pa.Array, number: int) -> pa.Buffer:
+    """Return a buffer of an array; Arrow may leave out those without bytes."""
+    found = array.buffers()[number]
+    return pa.py_buffer(b"") if found is None else found
 
 
 def exercise() -> None:
     """Call every door once with a tiny input."""
-    offsets = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    offsets = as_buffer(np.array([0, 1, 2], np.int32))
     number_strings(Strings(offsets, 32, pa.py_buffer(b"aa")), 2, 2, 2)
     for bits in (64, 128):
         number_words(pa.py_buffer(bytes(bits // 4)), bits, 2, 2)

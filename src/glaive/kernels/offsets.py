@@ -123,26 +123,20 @@ def _unpack(
     out_bits = 64 if room > MAX_32 else offset_bits
     offsets = allocate((total + 1) * (out_bits // 8))
     out = allocate(room + SLACK)
-    arrays = [np.ascontiguousarray(a, np.int64) for a in (offset_starts, bases, floors, limits)]
-    counts = np.ascontiguousarray(counts, np.int64)
+    columns = [
+        np.ascontiguousarray(column, np.int64)
+        for column in (offset_starts, bases, floors, limits, counts)
+    ]
     if use_loops(total):
         from glaive.kernels.loops import offsets as loops
 
-        bad = loops.unpack(
-            address(data),
-            *(address(a) for a in arrays),
-            address(counts),
-            len(counts),
-            offset_bits // 8,
-            out_bits // 8,
-            address(offsets),
-            address(out),
-            room,
-        )
+        sources = [address(data), *map(address, columns), len(counts), offset_bits // 8]
+        targets = [out_bits // 8, address(offsets), address(out), room]
+        bad = loops.unpack(*sources, *targets)
     else:
-        bad = _unpack_numpy(data, *arrays, counts, offset_bits, as_offsets(offsets, out_bits), out)
+        bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:
-        rule = f"ascending, from {arrays[2][bad]} to at most {arrays[3][bad]}"
+        rule = f"ascending, from {columns[2][bad]} to at most {columns[3][bad]}"
         raise _corrupt(int(bad), "offsets", rule, "others", where)
     ends = as_offsets(offsets, out_bits)
     return Strings(offsets, out_bits, out.slice(0, int(ends[-1])))
@@ -150,11 +144,7 @@ def _unpack(
 
 def _unpack_numpy(
     data: pa.Buffer,
-    offset_starts: Ints,
-    bases: Ints,
-    floors: Ints,
-    limits: Ints,
-    counts: Ints,
+    columns: list[Ints],
     offset_bits: int,
     ends: NDArray[Any],
     out: pa.Buffer,
@@ -163,7 +153,6 @@ def _unpack_numpy(
     item = np.dtype("<u4" if offset_bits == 32 else "<i8")
     at = done = 0
     ends[0] = 0
-    columns = (offset_starts, bases, floors, limits, counts)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for i, (start, base, floor, limit, count) in enumerate(rows):
         found = np.frombuffer(memory, item, count + 1, start)
@@ -212,10 +201,10 @@ def take_variable(
     if use_loops(n):
         from glaive.kernels.loops import offsets as loops
 
-        where_at = (*(address(a) for a in tables), n, width, address(sources), address(ends))
-        bad = loops.locate(address(data), *where_at)
+        args = [*map(address, tables), n, width, address(sources), address(ends)]
+        bad = loops.locate(address(data), *args)
     else:
-        bad = _locate_numpy(data, *tables, width, sources, ends)
+        bad = _locate_numpy(data, tables, width, sources, ends)
     if bad >= 0:
         rule = f"ascending and within {sizes[chunk[bad]]} bytes"
         raise _corrupt(int(chunk[bad]), f"offsets of value {index[bad]}", rule, "others", where)
@@ -245,19 +234,14 @@ def take_variable(
 
 
 def _locate_numpy(
-    data: pa.Buffer,
-    starts: Ints,
-    sizes: Ints,
-    counts: Ints,
-    chunk: Ints,
-    index: Ints,
-    width: int,
-    sources: Ints,
-    ends: Ints,
+    data: pa.Buffer, tables: list[Ints], width: int, sources: Ints, ends: Ints
 ) -> int:
+    starts, sizes, counts, chunk, index = tables
     item = np.dtype("<u4" if width == 4 else "<i8")
     # Every byte position as the start of a number: a view, not a copy.
-    anywhere: NDArray[Any] = np.ndarray((data.size - width + 1,), item, data, strides=(1,))
+    anywhere: NDArray[Any] = np.ndarray(
+        (data.size - width + 1,), item, memoryview(data), strides=(1,)
+    )
     at = starts[chunk] + index * width
     low, high = anywhere[at].astype(np.int64), anywhere[at + width].astype(np.int64)
     wrong = (low < (counts[chunk] + 1) * width) | (high < low) | (high > sizes[chunk])

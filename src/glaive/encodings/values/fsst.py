@@ -18,12 +18,13 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.values.variable import Variable, strings_of
 from glaive.encodings.text_stats import VariableStats
+from glaive.encodings.values.variable import Variable, strings_of
 from glaive.errors import CorruptFileError
-from glaive.kernels.fsst import SymbolTable, decode_chunks, decode_strings, encode_strings
+from glaive.kernels.fsst import decode_chunks, decode_strings, encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
 from glaive.kernels.strings import Strings
+from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Fsst(ValueEncoding):
         return pb.CompressiveEncoding(fsst=fsst)
 
     @classmethod
-    def propose(cls, stats: VariableStats) -> tuple[int, Self] | None:
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Train on a sample and estimate from it; None where text is short or gains little.
 
         Ask for text only: binary values are rarely worth it.

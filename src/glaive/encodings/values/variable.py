@@ -70,7 +70,7 @@ class Variable(ValueEncoding):
         return pb.CompressiveEncoding(variable=pb.Variable(offsets=offsets))
 
     @classmethod
-    def propose(cls, stats: VariableStats) -> tuple[int, Self] | None:
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Estimate the bytes of a mini-block or full-zip page of such values."""
         if not isinstance(stats, VariableStats):
             return None

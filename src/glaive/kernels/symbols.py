@@ -1,0 +1,148 @@
+"""FSST symbol tables: their bytes on disk, and the tables a decoder and an encoder look into.
+
+A table takes 2312 bytes: a header (magic in the upper half, bit 24 = values are encoded, low
+byte = number of symbols), the symbols in 8 bytes each, right behind them one length byte
+each, then zeros.
+
+Specification: "Fsst" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.types import Where
+
+__all__ = ["ESCAPE", "MAX_SYMBOLS", "MAX_SYMBOL_BYTES", "SymbolTable", "slot_of", "split_value"]
+
+ESCAPE: Final = 255
+"""Code that says: the next byte stands for itself."""
+
+MAX_SYMBOLS: Final = 255
+MAX_SYMBOL_BYTES: Final = 8
+
+_TABLE_BYTES: Final = 2312
+_MAGIC: Final = 0x46535354
+_SWITCH: Final = 1 << 24
+_SLOTS: Final = 1024
+
+
+@dataclass(frozen=True)
+class SymbolTable:
+    """The symbols by code, and whether values are encoded at all.
+
+    With ``encoded`` false, values are stored as they are and there may be no symbols.
+    """
+
+    symbols: tuple[bytes, ...]
+    encoded: bool = True
+
+    @classmethod
+    def parse(cls, table: bytes, where: Where) -> SymbolTable:
+        """Read a table; raises ``CorruptFileError`` when it contradicts itself."""
+        if len(table) != _TABLE_BYTES:
+            raise _corrupt(f"{_TABLE_BYTES} bytes", f"{len(table)}", where)
+        header = int.from_bytes(table[:8], "little")
+        if header >> 32 != _MAGIC:
+            raise _corrupt(f"magic {_MAGIC:#x}", f"{header >> 32:#x}", where)
+        count = header & 0xFF
+        at = 8 + 8 * count
+        sizes = table[at : at + count]
+        if sizes and not 1 <= min(sizes) <= max(sizes) <= MAX_SYMBOL_BYTES:
+            found = f"{min(sizes)} to {max(sizes)}"
+            raise _corrupt(f"symbols of 1 to {MAX_SYMBOL_BYTES} bytes", found, where)
+        symbols = (table[8 + 8 * i : 8 + 8 * i + size] for i, size in enumerate(sizes))
+        return cls(tuple(symbols), bool(header & _SWITCH))
+
+    def to_bytes(self) -> bytes:
+        """Write the table in its 2312 bytes."""
+        header = _MAGIC << 32 | (_SWITCH if self.encoded else 0) | len(self.symbols)
+        words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
+        sizes = bytes(map(len, self.symbols))
+        return (header.to_bytes(8, "little") + words + sizes).ljust(_TABLE_BYTES, b"\0")
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """What each step stands for: literal bytes first, then the symbols from 256 on."""
+        return [bytes([byte]) for byte in range(256)] + list(self.symbols)
+
+    @cached_property
+    def words(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """Symbols as 8 bytes each and their lengths, both for 256 codes."""
+        words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
+        sizes = bytes(map(len, self.symbols))
+        return (
+            np.frombuffer(words.ljust(2048, b"\0"), np.uint64),
+            np.frombuffer(sizes.ljust(256, b"\0"), np.uint8),
+        )
+
+    @cached_property
+    def encoder(self) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]:
+        """Slots by the hash of three bytes, entries by two bytes, entries by one byte.
+
+        Of several symbols with the same slot the first wins.
+        """
+        slots = np.zeros((_SLOTS, 3), np.uint64)
+        slots[:, 0] = 1
+        singles = np.full(256, 1 << 8 | ESCAPE, np.uint16)
+        for code, symbol in enumerate(self.symbols):
+            if len(symbol) == 1:
+                singles[symbol[0]] = 1 << 8 | code
+        pairs = np.tile(singles, 256)
+        for code, symbol in enumerate(self.symbols):
+            size = len(symbol)
+            word = int.from_bytes(symbol, "little")
+            if size == 2:
+                pairs[word] = 2 << 8 | code
+            slot = slot_of(word)
+            if size > 2 and not slots[slot, 2]:
+                slots[slot] = word, (1 << 8 * size) - 1, size << 8 | code
+        return slots, pairs, singles
+
+    @cached_property
+    def lookups(
+        self,
+    ) -> tuple[dict[int, tuple[bytes, int]], dict[bytes, int], dict[bytes, int]]:
+        """The encoder's tables as dicts: by slot, by two bytes, by one byte."""
+        long: dict[int, tuple[bytes, int]] = {}
+        short: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
+        for code, symbol in enumerate(self.symbols):
+            if len(symbol) > 2:
+                long.setdefault(slot_of(int.from_bytes(symbol, "little")), (symbol, code))
+            else:
+                short[2 - len(symbol)][symbol] = code
+        return long, *short
+
+
+def slot_of(word: int) -> int:
+    """Number of the slot for symbols that begin with the three low bytes of ``word``."""
+    return ((word & 0xFFFFFF) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 54
+
+
+def split_value(table: SymbolTable, value: bytes) -> list[int]:
+    """Return what a value is encoded as: 256 + code of a symbol, or a literal byte."""
+    long, pairs, singles = table.lookups
+    steps = []
+    at, end = 0, len(value)
+    while at < end:
+        found = long.get(slot_of(int.from_bytes(value[at : at + 3], "little")))
+        code: int | None
+        if found is not None and value.startswith(found[0], at):
+            size, code = len(found[0]), found[1]
+        else:
+            size, code = 2, pairs.get(value[at : at + 2])
+            if code is None:
+                size, code = 1, singles.get(value[at : at + 1])
+        steps.append(value[at] if code is None else 256 + code)
+        at += size
+    return steps
+
+
+def _corrupt(expected: str, found: str, where: Where) -> CorruptFileError:
+    return CorruptFileError("FSST symbol table", expected=expected, found=found, where=where)
