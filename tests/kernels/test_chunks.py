@@ -120,17 +120,13 @@ LEVELS = st.integers(0, 300).flatmap(
 
 
 @given(LEVELS, st.integers(0, 4))
-def test_levels_are_counted_and_rows_found_alike_by_both_tiers(
-    levels: list[int], row: int
-) -> None:
+def test_levels_are_counted_and_rows_found_alike_by_both_tiers(levels: list[int], row: int) -> None:
     rep = np.array(levels, np.uint16)
     definition = rep[::-1].copy()
     starts = [at for at, level in enumerate(levels) if level == 4]
     for tier in TIERS:
         with force_tier(tier):
-            counted = count_levels(
-                rep, definition, max_rep=4, visible_max=2, max_def=4, where=HERE
-            )
+            counted = count_levels(rep, definition, max_rep=4, visible_max=2, max_def=4, where=HERE)
             found = find_row(rep, 4, row)
         assert counted == (len(starts), sum(level <= 2 for level in levels))
         assert found == (starts[row] if row < len(starts) else len(levels))
@@ -143,9 +139,9 @@ def test_levels_above_the_layers_are_refused(tier: Tier, at: int) -> None:
     levels[at] = 3
     zeros = np.zeros(140, np.uint16)
     with force_tier(tier):
-        with pytest.raises(CorruptFileError, match="repetition levels.*at most 2"):
+        with pytest.raises(CorruptFileError, match=r"repetition levels.*at most 2"):
             count_levels(levels, zeros, max_rep=2, visible_max=0, max_def=0, where=HERE)
-        with pytest.raises(CorruptFileError, match="definition levels.*1 higher"):
+        with pytest.raises(CorruptFileError, match=r"definition levels.*1 higher"):
             count_levels(zeros, levels, max_rep=2, visible_max=0, max_def=2, where=HERE)
         with pytest.raises(CorruptFileError, match="one per repetition level"):
             count_levels(zeros, levels[:9], max_rep=2, visible_max=0, max_def=2, where=HERE)

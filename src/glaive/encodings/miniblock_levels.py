@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Constant, FixedWidth
+from glaive.arrow.buffers import take_bits
 from glaive.arrow.slices import count_bits, slice_bits
 from glaive.encodings.chunk_table import ChunkTable
 from glaive.encodings.miniblock_form import MiniBlockForm
@@ -128,13 +129,11 @@ class LevelReader:
         bits = self._level_bits(data, headers, counts)
         if bits is not None:
             bitmap, nulls = bits
-            if not nulls:
-                return
-            valid = (as_array(bitmap)[position >> 3] >> (position & 7).astype(np.uint8)) & 1
-            nulls = leaf.rows - int(np.count_nonzero(valid))
             if nulls:
-                leaf.validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-                leaf.null_count = nulls
+                bitmap = take_bits(bitmap, position)
+                nulls = leaf.rows - count_bits(bitmap, leaf.rows)
+            if nulls:
+                leaf.validity, leaf.null_count = bitmap, nulls
             return
         leaf.definition = self._decode(self._form.definition, data, headers, 0)[position]
         self._check(None, leaf.definition)
@@ -299,11 +298,16 @@ def trim_rows(lists: ListChunks, first: int, rows: int) -> RowCut:
 
 
 def select_rows(
-    lists: ListChunks, table: ChunkTable, ids: NDArray[np.int64], rows: NDArray[np.int64]
+    lists: ListChunks,
+    rows: NDArray[np.int64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
 ) -> RowPick:
-    """Pick rows, in the order given, from the chunks ``ids`` (ascending) that hold them."""
-    if table.rows is None:
-        raise TypeError("a page with lists has a repetition index")
+    """Pick rows, in the order given.
+
+    ``first[i]`` and ``last[i]`` are the first and the last of these chunks (counted here) that
+    hold entries of row ``rows[i]``.
+    """
     starts = np.flatnonzero(lists.rep == lists.max_rep)
     before = np.cumsum(lists.row_counts) - lists.row_counts
     if (starts.searchsorted(lists.firsts[:-1]) != before).any():
@@ -313,14 +317,12 @@ def select_rows(
             found="the same number of rows, but in other chunks",
             where=lists.where,
         )
-    first, last = table.rows.chunks_of(rows, rows)
-    slot = ids.searchsorted(first)
-    number = before[slot] + rows - lists.row_starts[slot]
+    number = rows + (before - lists.row_starts)[first]
     begin = starts[number]
     # A row ends where the next one starts, or with its last chunk: the chunk that comes
     # next here need not be its neighbour in the page.
     following = np.append(starts, len(lists.rep))[number + 1]
-    end = np.minimum(following, lists.firsts[ids.searchsorted(last - 1) + 1])
+    end = np.minimum(following, lists.firsts[last + 1])
     entries = _spread(begin, end - begin)
     rep = lists.rep[entries]
     if lists.definition is None or lists.all_visible:

@@ -1,9 +1,6 @@
-"""Mini-block pages: written, read in ranges, rows taken, and refused when damaged."""
+"""Mini-block pages: written, read in ranges, rows taken, with few requests."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,199 +9,29 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.limits import level_limits
-from glaive.encodings.miniblock_writer import encode_mini_page
-from glaive.encodings.protocol import (
-    EncodedChunks,
-    EncodedPage,
-    Fetch,
-    Layer,
-    Leaf,
-    PageBytes,
-    PageReader,
-    ValueEncoding,
+from tests.encodings.pages.mini_samples import (
+    FLAT,
+    HERE,
+    ITEM,
+    SAMPLES,
+    Chopped,
+    Entry,
+    Sample,
+    Storage,
+    entries_of,
+    flat_page,
+    flatten,
+    numbers,
+    write,
 )
-from glaive.encodings.registry import open_page, read_encoding
-from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+
+from glaive.arrow.blocks import Dictionary, FixedWidth
+from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.protocol import EncodedPage, Leaf
+from glaive.encodings.registry import read_encoding
+from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._tier import Tier, force_tier
-from glaive.types import ByteRange, Where
-
-HERE = Where("test.lance", 0, "c", 0)
-FLAT = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=64))
-
-ITEM, NULLABLE = Layer.ALL_VALID_ITEM, Layer.NULLABLE_ITEM
-LIST, NULL_LIST = Layer.ALL_VALID_LIST, Layer.NULLABLE_LIST
-EMPTY_LIST, ANY_LIST = Layer.EMPTYABLE_LIST, Layer.NULL_AND_EMPTY_LIST
-
-LAYERS = [
-    (ITEM,),
-    (NULLABLE,),
-    (NULLABLE, NULLABLE),
-    (ITEM, LIST),
-    (NULLABLE, LIST),
-    (ITEM, EMPTY_LIST),
-    (NULLABLE, ANY_LIST),
-    (NULLABLE, NULLABLE, ANY_LIST, NULLABLE),
-    (NULLABLE, ANY_LIST, NULL_LIST),
-    (ITEM, ANY_LIST, ITEM, ANY_LIST, NULLABLE),
-]
-
-Entry = tuple[int, int, int | None]
-
-
-@dataclass
-class Storage:
-    """Bytes that pages lie in; counts what is asked of it."""
-
-    data: bytes = b""
-    requests: list[list[ByteRange]] = field(default_factory=list)
-
-    def open(self, page: EncodedPage, *, mapped: bool) -> PageReader:
-        ranges = []
-        for buffer in page.buffers:
-            self.data += bytes(-len(self.data) % 64)
-            raw = bytes(memoryview(buffer))
-            ranges.append(ByteRange(len(self.data), len(raw)))
-            self.data += raw
-        at_hand = [self.view(part) for part in ranges] if mapped else None
-        return open_page(page.layout, PageBytes(tuple(ranges), at_hand, page.rows, HERE))
-
-    def view(self, part: ByteRange) -> pa.Buffer:
-        return pa.py_buffer(self.data[part.offset : part.end])
-
-    def drive(self, step: Fetch[Leaf] | Leaf) -> Leaf:
-        while isinstance(step, Fetch):
-            self.requests.append(list(step.ranges))
-            step = step.resume([self.view(part) for part in step.ranges])
-        return step
-
-
-@dataclass(frozen=True)
-class Chopped(ValueEncoding):
-    """Flat 64-bit values in chunks of a given size."""
-
-    chunk: int
-
-    @classmethod
-    def from_wire(cls, message: Any, where: Where) -> Chopped:
-        raise NotImplementedError
-
-    def to_wire(self) -> pb.CompressiveEncoding:
-        return FLAT
-
-    def encode_mini(self, block: Block) -> EncodedChunks:
-        assert isinstance(block, FixedWidth)
-        full, rest = divmod(block.count - 1, self.chunk)
-        counts = np.array([*[self.chunk] * full, rest + 1])
-        data = np.frombuffer(block.values, np.uint8)
-        return EncodedChunks((data,), (counts * 8,), counts)
-
-
-@dataclass
-class Sample:
-    layers: tuple[Layer, ...]
-    rep: NDArray[np.uint16] | None
-    definition: NDArray[np.uint16] | None
-    values: NDArray[np.uint64]
-    rows: list[list[Entry]]
-
-    @property
-    def block(self) -> FixedWidth:
-        return FixedWidth(pa.py_buffer(self.values), 64, len(self.values))
-
-
-def make_sample(
-    layers: tuple[Layer, ...], entries: int, seed: int, spread: float, nulls: float
-) -> Sample:
-    rng = np.random.default_rng(seed)
-    limits = level_limits(layers)
-    rep = definition = None
-    if limits.max_rep:
-        rep = np.where(
-            rng.random(entries) < spread, rng.integers(0, limits.max_rep + 1, entries), 0
-        )
-        rep[0] = limits.max_rep
-        rep = rep.astype(np.uint16)
-    if limits.max_def:
-        chosen = rng.integers(0, limits.max_def + 1, entries)
-        definition = np.where(rng.random(entries) < nulls, chosen, 0).astype(np.uint16)
-        definition[rng.integers(entries)] = 0
-    visible = np.ones(entries, np.bool_)
-    if definition is not None:
-        visible = definition <= limits.visible_def
-    values = rng.integers(0, 2**63, int(visible.sum()), np.uint64)
-    rows: list[list[Entry]] = []
-    taken = iter(values.tolist())
-    for at in range(entries):
-        r = 0 if rep is None else int(rep[at])
-        if rep is None or r == limits.max_rep:
-            rows.append([])
-        level = 0 if definition is None else int(definition[at])
-        rows[-1].append((r, level, next(taken) if visible[at] else None))
-    return Sample(layers, rep, definition, values, rows)
-
-
-SAMPLES = st.builds(
-    make_sample,
-    st.sampled_from(LAYERS),
-    st.integers(1, 3000),
-    st.integers(0, 2**32),
-    st.sampled_from([0.0, 0.003, 0.2, 1.0]),
-    st.sampled_from([0.0, 0.05, 0.9]),
-)
-
-
-def write(sample: Sample, encoding: ValueEncoding, *, large: bool) -> EncodedPage:
-    page = encode_mini_page(
-        sample.block,
-        encoding,
-        sample.rep,
-        sample.definition,
-        sample.layers,
-        len(sample.rows),
-        large_chunks=large,
-        level_runs=large,
-    )
-    assert page is not None
-    return page
-
-
-def entries_of(leaf: Leaf) -> list[Entry]:
-    definition = leaf.definition
-    if leaf.validity is not None:
-        assert definition is None
-        bits = np.unpackbits(np.frombuffer(leaf.validity, np.uint8), bitorder="little")
-        definition = 1 - bits[: leaf.entries].astype(np.uint16)
-        assert leaf.null_count == definition.sum()
-    if definition is None:
-        definition = np.zeros(leaf.entries, np.uint16)
-    rep = leaf.rep if leaf.rep is not None else np.zeros(leaf.entries, np.uint16)
-    assert len(definition) == len(rep) == leaf.entries
-    visible = definition <= level_limits(leaf.layers).visible_def
-    values: list[int] = []
-    if leaf.values is not None:
-        assert leaf.values.count == visible.sum()
-        values = numbers(leaf.values)
-    taken = iter(values)
-    return [
-        (int(r), int(d), next(taken) if seen else None)
-        for r, d, seen in zip(rep, definition, visible, strict=True)
-    ]
-
-
-def numbers(block: Block) -> list[int]:
-    if isinstance(block, Dictionary):
-        items = numbers(block.items)
-        return [items[index] for index in numbers(block.indices)]
-    assert isinstance(block, FixedWidth)
-    return np.frombuffer(block.values, f"<u{block.bits // 8}", block.count).tolist()
-
-
-def flatten(rows: list[list[Entry]]) -> list[Entry]:
-    return [entry for row in rows for entry in row]
 
 
 @given(
@@ -258,8 +85,10 @@ VECTORS = [
         4,
         [
             "5000",
-            "06000c000c000800010000000100010001000000fefefefe"
-            "000000000200030000000100fefefefe0100020003000000",
+            (
+                "06000c000c000800010000000100010001000000fefefefe"
+                "000000000200030000000100fefefefe0100020003000000"
+            ),
             "04000000000000000000000000000000",
         ],
         [[(1, 0, 1), (0, 0, 2)], [(1, 2, None)], [(1, 3, None)], [(1, 0, 3), (0, 1, 0)]],
@@ -274,8 +103,10 @@ VECTORS = [
         4,
         [
             "60000000",
-            "06000c000c0008000000fefefefefefe010000000100010001000000fefefefe"
-            "000000000200030000000100fefefefe0100020003000000",
+            (
+                "06000c000c0008000000fefefefefefe010000000100010001000000fefefefe"
+                "000000000200030000000100fefefefe0100020003000000"
+            ),
             "04000000000000000000000000000000",
         ],
         [[(1, 0, 1), (0, 0, 2)], [(1, 2, None)], [(1, 3, None)], [(1, 0, 3), (0, 1, 0)]],
@@ -404,10 +235,6 @@ def test_an_index_beyond_the_dictionary_is_refused() -> None:
 # ------------------------------------------------------------------ requests
 
 
-def flat_page(rows: int) -> EncodedPage:
-    return write(make_sample((NULLABLE,), rows, 7, 0, 0.1), Chopped(512), large=True)
-
-
 def test_a_small_page_costs_one_request() -> None:
     storage = Storage()
     page = storage.open(flat_page(4000), mapped=False)
@@ -439,128 +266,3 @@ def test_nothing_is_fetched_of_a_mapped_page() -> None:
     page = Storage().open(flat_page(100_000), mapped=True)
     assert isinstance(page.read(5, 99_000), Leaf)
     assert isinstance(page.take(np.array([5, 99_000])), Leaf)
-
-
-# ------------------------------------------------------------------ limits of the layout
-
-
-def test_more_levels_than_a_chunk_can_count_are_not_written() -> None:
-    definition = np.full(66_000, 2, np.uint16)
-    rep = np.ones(66_000, np.uint16)
-    definition[0] = 0
-    values = FixedWidth(pa.py_buffer(bytes(8)), 64, 1)
-    layers = (ITEM, ANY_LIST)
-    for large in (False, True):
-        assert (
-            encode_mini_page(
-                values, Chopped(4), rep, definition, layers, 66_000,
-                large_chunks=large, level_runs=large,
-            )
-            is None
-        )  # fmt: skip
-
-
-def test_chunks_over_32_kib_are_written_in_large_chunks_only() -> None:
-    sample = make_sample((ITEM,), 8192, 1, 0, 0)
-    assert (
-        encode_mini_page(
-            sample.block, Chopped(4096), None, None, (ITEM,), 8192,
-            large_chunks=False, level_runs=False,
-        )
-        is None
-    )  # fmt: skip
-    storage = Storage()
-    page = storage.open(write(sample, Chopped(4096), large=True), mapped=True)
-    assert entries_of(storage.drive(page.read(0, 8192))) == flatten(sample.rows)
-
-
-def test_rows_beyond_the_page_are_refused() -> None:
-    page = Storage().open(flat_page(100), mapped=True)
-    for rows in ([100], [-1], [3, 100], [-1, 3]):
-        with pytest.raises(RowIndexError, match="of a page with 100 rows"):
-            page.take(np.array(rows))
-    with pytest.raises(RowIndexError, match=r"rows 0\.\.101"):
-        page.read(0, 101)
-
-
-# ------------------------------------------------------------------ damage
-
-
-def rewritten(page: EncodedPage, **fields: Any) -> EncodedPage:
-    layout = pb.PageLayout()
-    layout.CopyFrom(page.layout)
-    for name, value in fields.items():
-        if name == "layers":
-            del layout.mini_block_layout.layers[:]
-            layout.mini_block_layout.layers.extend(value)
-        elif value is None:
-            layout.mini_block_layout.ClearField(name)  # type: ignore[arg-type]  # a field name
-        else:
-            setattr(layout.mini_block_layout, name, value)
-    return EncodedPage(layout, page.buffers, page.rows)
-
-
-@pytest.mark.spec("mb-9", "rep-3")
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"num_buffers": 2}, "num_buffers.*expected 1"),
-        ({"num_buffers": 2**60}, "num_buffers.*expected 1"),
-        ({"num_items": 99}, "expected 100, one per row, found 99"),
-        ({"layers": []}, "layers"),
-        ({"layers": [9]}, "layers"),
-        ({"layers": [3, 4]}, "levels for 1 list layers, found none"),
-        ({"repetition_index_depth": 1}, "depth 0 for 0 list layers"),
-        ({"value_compression": None}, "value encoding"),
-        ({"def_compression": None}, "header|within"),
-        ({"has_large_chunk": False}, "chunk"),
-    ],
-)
-def test_a_layout_that_contradicts_itself_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(CorruptFileError, match=message):
-        page = Storage().open(rewritten(flat_page(100), **fields), mapped=True)
-        page.read(0, 100)
-
-
-def test_a_deeper_repetition_index_is_refused_as_newer() -> None:
-    sample = make_sample((ITEM, LIST), 50, 3, 0.2, 0)
-    page = rewritten(write(sample, Chopped(8), large=True), repetition_index_depth=2)
-    with pytest.raises(UnsupportedFeatureError, match="depth 2"):
-        Storage().open(page, mapped=True)
-
-
-def test_a_missing_buffer_is_refused() -> None:
-    page = flat_page(100)
-    page.buffers.pop()
-    with pytest.raises(CorruptFileError, match="expected 2, found 1"):
-        Storage().open(page, mapped=True)
-
-
-@given(
-    st.sampled_from(LAYERS), st.integers(1, 400), st.integers(1, 6), st.booleans(), st.data()
-)  # fmt: skip
-@settings(max_examples=120)
-def test_damaged_bytes_end_in_an_error_or_in_other_values(
-    layers: tuple[Layer, ...], entries: int, log: int, large: bool, data: st.DataObject
-) -> None:
-    sample = make_sample(layers, entries, 5, 0.3, 0.3)
-    page = write(sample, Chopped(1 << log), large=large)
-    which = data.draw(st.integers(0, len(page.buffers) - 1))
-    raw = bytearray(memoryview(page.buffers[which]))
-    at = data.draw(st.integers(0, len(raw) - 1))
-    raw[at] ^= data.draw(st.integers(1, 255))
-    page.buffers[which] = bytes(raw)
-    storage = Storage()
-    reader = storage.open(page, mapped=True)
-    rows = len(sample.rows)
-    for step in (
-        lambda: reader.read(0, rows),
-        lambda: reader.read(rows // 3, rows // 2),
-        lambda: reader.take(np.array([rows - 1, 0, rows // 2])),
-        lambda: reader.take(np.array([rows // 2])),
-    ):
-        try:
-            leaf = storage.drive(step())
-        except CorruptFileError:
-            continue
-        assert leaf.entries == len(entries_of(leaf))

@@ -101,11 +101,16 @@ class MiniBlockPage(PageReader):
 
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
         """The rows at these positions; one row of a mapped page costs a few microseconds."""
-        at_hand = self._page.at_hand
-        if len(rows) == 1 and at_hand is not None and not self._form.limits.max_rep:
-            small = self._small or self._load(_without_chunks(at_hand))
-            return self._take_one(small, at_hand[1], rows.item(0))
-        if not len(rows):
+        if len(rows) == 1:
+            row, at_hand = rows.item(0), self._page.at_hand
+            if not 0 <= row < self.rows:
+                raise self._no_row(row)
+            if self._form.limits.max_rep:
+                return self.read(row, row + 1)
+            if at_hand is not None:
+                small = self._small or self._load(_without_chunks(at_hand))
+                return self._take_one(small, at_hand[1], row)
+        elif not len(rows):
             return self._levels.empty_leaf()
         return self._with_small(partial(self._take, rows), whole=False)
 
@@ -260,10 +265,12 @@ class MiniBlockPage(PageReader):
             begin, end = table.rows.chunks_of(rows, rows)
             edges = np.bincount(begin, minlength=table.chunks + 1)
             edges -= np.bincount(end, minlength=table.chunks + 1)
-            ids = np.flatnonzero(np.cumsum(edges))
-            return self._with_chunks(
-                small, chunks, ids, partial(self._pick_lists, small, ids, rows)
-            )
+            touched = np.cumsum(edges) > 0
+            slots = np.cumsum(touched) - 1
+            span = slots[begin], slots[end - 1]
+            ids = np.flatnonzero(touched)
+            pick = partial(self._pick_lists, small, ids, rows, span)
+            return self._with_chunks(small, chunks, ids, pick)
         chunk = table.find(rows)
         index = rows - table.firsts[chunk]
         touched = np.zeros(table.chunks, np.bool_)
@@ -298,16 +305,20 @@ class MiniBlockPage(PageReader):
         small: _Small,
         ids: NDArray[np.int64],
         rows: NDArray[np.int64],
+        span: tuple[NDArray[np.int64], NDArray[np.int64]],
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        counts = small.table.counts[ids]
+        counts, shift = small.table.counts[ids], small.table.shift
         lists, headers = self._list_chunks(small, ids, data, starts)
-        picked = select_rows(lists, small.table, ids, rows)
+        picked = select_rows(lists, rows, *span)
         values = None
         if len(picked.values):
             ends = np.cumsum(counts)
-            slot = ends.searchsorted(picked.values, "right")
+            if shift < 0:
+                slot = ends.searchsorted(picked.values, "right")
+            else:
+                slot = np.minimum(picked.values >> shift, len(ids) - 1)
             index = picked.values - (ends - counts)[slot]
             values = self._chunks.pick(data, headers, counts, small.items, slot, index)
         return Leaf(
@@ -321,8 +332,6 @@ class MiniBlockPage(PageReader):
 
     def _take_one(self, small: _Small, data: pa.Buffer, row: int) -> Leaf:
         """One row of a page without lists, with as few Python steps as can be."""
-        if not 0 <= row < self.rows:
-            raise self._no_row(row)
         form, table = self._form, small.table
         chunk = table.find_one(row)
         start, size = table.offsets.item(chunk), table.sizes.item(chunk)

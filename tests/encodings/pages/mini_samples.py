@@ -1,0 +1,206 @@
+"""Mini-block pages for tests: random entries, chunks of any size, storage that counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.encodings.limits import level_limits
+from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.protocol import (
+    EncodedChunks,
+    EncodedPage,
+    Fetch,
+    Layer,
+    Leaf,
+    PageBytes,
+    PageReader,
+    ValueEncoding,
+)
+from glaive.encodings.registry import open_page
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import ByteRange, Where
+
+HERE = Where("test.lance", 0, "c", 0)
+FLAT = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=64))
+
+ITEM, NULLABLE = Layer.ALL_VALID_ITEM, Layer.NULLABLE_ITEM
+LIST, NULL_LIST = Layer.ALL_VALID_LIST, Layer.NULLABLE_LIST
+EMPTY_LIST, ANY_LIST = Layer.EMPTYABLE_LIST, Layer.NULL_AND_EMPTY_LIST
+
+LAYERS = [
+    (ITEM,),
+    (NULLABLE,),
+    (NULLABLE, NULLABLE),
+    (ITEM, LIST),
+    (NULLABLE, LIST),
+    (ITEM, EMPTY_LIST),
+    (NULLABLE, ANY_LIST),
+    (NULLABLE, NULLABLE, ANY_LIST, NULLABLE),
+    (NULLABLE, ANY_LIST, NULL_LIST),
+    (ITEM, ANY_LIST, ITEM, ANY_LIST, NULLABLE),
+]
+
+Entry = tuple[int, int, int | None]
+
+
+@dataclass
+class Storage:
+    """Bytes that pages lie in; counts what is asked of it."""
+
+    data: bytes = b""
+    requests: list[list[ByteRange]] = field(default_factory=list)
+
+    def open(self, page: EncodedPage, *, mapped: bool) -> PageReader:
+        ranges = []
+        for buffer in page.buffers:
+            self.data += bytes(-len(self.data) % 64)
+            raw = bytes(memoryview(buffer))
+            ranges.append(ByteRange(len(self.data), len(raw)))
+            self.data += raw
+        at_hand = [self.view(part) for part in ranges] if mapped else None
+        return open_page(page.layout, PageBytes(tuple(ranges), at_hand, page.rows, HERE))
+
+    def view(self, part: ByteRange) -> pa.Buffer:
+        return pa.py_buffer(self.data[part.offset : part.end])
+
+    def drive(self, step: Fetch[Leaf] | Leaf) -> Leaf:
+        while isinstance(step, Fetch):
+            self.requests.append(list(step.ranges))
+            step = step.resume([self.view(part) for part in step.ranges])
+        return step
+
+
+@dataclass(frozen=True)
+class Chopped(ValueEncoding):
+    """Flat 64-bit values in chunks of a given size."""
+
+    chunk: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Chopped:
+        raise NotImplementedError
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        return FLAT
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        assert isinstance(block, FixedWidth)
+        full, rest = divmod(block.count - 1, self.chunk)
+        counts = np.array([*[self.chunk] * full, rest + 1])
+        data = np.frombuffer(block.values, np.uint8)
+        return EncodedChunks((data,), (counts * 8,), counts)
+
+
+@dataclass
+class Sample:
+    layers: tuple[Layer, ...]
+    rep: NDArray[np.uint16] | None
+    definition: NDArray[np.uint16] | None
+    values: NDArray[np.uint64]
+    rows: list[list[Entry]]
+
+    @property
+    def block(self) -> FixedWidth:
+        return FixedWidth(pa.py_buffer(self.values), 64, len(self.values))
+
+
+def make_sample(
+    layers: tuple[Layer, ...], entries: int, seed: int, spread: float, nulls: float
+) -> Sample:
+    rng = np.random.default_rng(seed)
+    limits = level_limits(layers)
+    rep = definition = None
+    if limits.max_rep:
+        rep = np.where(
+            rng.random(entries) < spread, rng.integers(0, limits.max_rep + 1, entries), 0
+        )
+        rep[0] = limits.max_rep
+        rep = rep.astype(np.uint16)
+    if limits.max_def:
+        chosen = rng.integers(0, limits.max_def + 1, entries)
+        definition = np.where(rng.random(entries) < nulls, chosen, 0).astype(np.uint16)
+        definition[rng.integers(entries)] = 0
+    visible = np.ones(entries, np.bool_)
+    if definition is not None:
+        visible = definition <= limits.visible_def
+    values = rng.integers(0, 2**63, int(visible.sum()), np.uint64)
+    rows: list[list[Entry]] = []
+    taken = iter(values.tolist())
+    for at in range(entries):
+        r = 0 if rep is None else int(rep[at])
+        if rep is None or r == limits.max_rep:
+            rows.append([])
+        level = 0 if definition is None else int(definition[at])
+        rows[-1].append((r, level, next(taken) if visible[at] else None))
+    return Sample(layers, rep, definition, values, rows)
+
+
+SAMPLES = st.builds(
+    make_sample,
+    st.sampled_from(LAYERS),
+    st.integers(1, 3000),
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.003, 0.2, 1.0]),
+    st.sampled_from([0.0, 0.05, 0.9]),
+)
+
+
+def write(sample: Sample, encoding: ValueEncoding, *, large: bool) -> EncodedPage:
+    page = encode_mini_page(
+        sample.block,
+        encoding,
+        sample.rep,
+        sample.definition,
+        sample.layers,
+        len(sample.rows),
+        large_chunks=large,
+        level_runs=large,
+    )
+    assert page is not None
+    return page
+
+
+def entries_of(leaf: Leaf) -> list[Entry]:
+    definition = leaf.definition
+    if leaf.validity is not None:
+        assert definition is None
+        bits = np.unpackbits(np.frombuffer(leaf.validity, np.uint8), bitorder="little")
+        definition = 1 - bits[: leaf.entries].astype(np.uint16)
+        assert leaf.null_count == definition.sum()
+    if definition is None:
+        definition = np.zeros(leaf.entries, np.uint16)
+    rep = leaf.rep if leaf.rep is not None else np.zeros(leaf.entries, np.uint16)
+    assert len(definition) == len(rep) == leaf.entries
+    visible = definition <= level_limits(leaf.layers).visible_def
+    values: list[int] = []
+    if leaf.values is not None:
+        assert leaf.values.count == visible.sum()
+        values = numbers(leaf.values)
+    taken = iter(values)
+    return [
+        (int(r), int(d), next(taken) if seen else None)
+        for r, d, seen in zip(rep, definition, visible, strict=True)
+    ]
+
+
+def numbers(block: Block) -> list[int]:
+    if isinstance(block, Dictionary):
+        items = numbers(block.items)
+        return [items[index] for index in numbers(block.indices)]
+    assert isinstance(block, FixedWidth)
+    return np.frombuffer(block.values, f"<u{block.bits // 8}", block.count).tolist()
+
+
+def flatten(rows: list[list[Entry]]) -> list[Entry]:
+    return [entry for row in rows for entry in row]
+
+
+def flat_page(rows: int) -> EncodedPage:
+    return write(make_sample((NULLABLE,), rows, 7, 0, 0.1), Chopped(512), large=True)
