@@ -26,8 +26,9 @@ def citations() -> dict[str, list[str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.spec"):
-                for argument in node.args:
-                    found.setdefault(ast.literal_eval(argument), []).append(path.name)
+                for part in ast.walk(node):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        found.setdefault(part.value, []).append(path.name)
     return found
 
 
