@@ -51,10 +51,8 @@ def test_flipped_bytes_never_crash(tmp_path: Path, name: str, version: str) -> N
     whole = _write(tmp_path, name, version)
     rng = np.random.default_rng([1, *name.encode()])
     tail = len(whole) - min(len(whole), 1500)
-    for at in [
-        *rng.integers(0, len(whole), 12).tolist(),
-        *rng.integers(tail, len(whole), 25).tolist(),
-    ]:
+    places = [rng.integers(0, len(whole), 12), rng.integers(tail, len(whole), 25)]
+    for at in np.concatenate(places).tolist():
         damaged = bytearray(whole)
         damaged[at] ^= 1 << int(rng.integers(0, 8)) if rng.random() < 0.5 else 0xFF
         with force_tier("numba" if rng.random() < 0.7 else "numpy"):

@@ -38,7 +38,7 @@ def _small(kind: pa.DataType) -> Maker:
     return lambda rng, count: pa.array(rng.integers(0, 100, count)).cast(kind)
 
 
-def _runs(rng: np.random.Generator, count: int) -> pa.Array:
+def _runs(_rng: np.random.Generator, count: int) -> pa.Array:
     return pa.array(np.repeat(np.arange(count // 50 + 1), 50)[:count].astype(np.int32))
 
 

@@ -9,7 +9,6 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +73,6 @@ def encode_page(
     levels: Levels,
     rows: int,
     options: PageOptions,
-    metadata: Mapping[str, bytes],
 ) -> EncodedPage | None:
     """Encode the visible values of a leaf and their levels as one page.
 

@@ -12,7 +12,7 @@ values  for each level with nulls, outer to inner, the validity bits of the
 
 A value never crosses chunks. Items are ``Flat``, or lists again.
 
-Specification: "Fixed-size lists" in ``docs/format/encodings.md``; message ``FixedSizeList``.
+Specification: "Fixed-size list" in ``docs/format/encodings.md``; message ``FixedSizeList``.
 """
 
 from __future__ import annotations

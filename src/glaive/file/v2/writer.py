@@ -187,9 +187,7 @@ class FileV2Writer:
         """Encode an array into one page per leaf, or into several where levels are too many."""
         pages = []
         for leaf in shred(node, array):
-            page = encode_page(
-                leaf.values, leaf.levels, leaf.rows, self._options, leaf.node.field.metadata
-            )
+            page = encode_page(leaf.values, leaf.levels, leaf.rows, self._options)
             if page is None:
                 half = len(array) // 2
                 yield from self._encode_rows(node, array.slice(0, half))
