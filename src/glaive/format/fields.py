@@ -22,7 +22,10 @@ from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
 from glaive.format.logical_types import logical_type
 from glaive.format.pb import file_pb2
 
-__all__ = ["Field", "LanceSchema", "split_path"]
+__all__ = ["ITEM_NAMES", "Field", "LanceSchema", "split_path"]
+
+ITEM_NAMES = frozenset({"item", "element", "array", "entries", "key_value"})
+"""What libraries call the one field below a list or map."""
 
 
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
@@ -210,16 +213,13 @@ def _match_ids(
     out = []
     for position, one in enumerate(fields):
         match = by_name.get(one.name)
-        if match is None and len(fields) == len(others) == 1 and one.name in _ITEM_NAMES:
+        if match is None and len(fields) == len(others) == 1 and one.name in ITEM_NAMES:
             # Arrow's list items are called item or element, depending on who made them.
             match = others[position]
         field_id = next(fresh) if match is None else match.id
         children = _match_ids(one.children, match.children if match else (), fresh)
         out.append(replace(one, id=field_id, children=children))
     return tuple(out)
-
-
-_ITEM_NAMES = frozenset({"item", "element", "array", "entries", "key_value"})
 
 
 def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:

@@ -104,6 +104,22 @@ class LocalStore:
             sink.abort()
             raise
 
+    def rewrite(self, path: str, data: bytes) -> bool:
+        """Write over a file of the same size in place; ``False`` if there is no such file.
+
+        Not atomic, hence only for hints: a reader may see a mixture of old and new bytes.
+        """
+        try:
+            fd = os.open(self.full(path), os.O_WRONLY | getattr(os, "O_BINARY", 0))
+        except OSError:
+            return False
+        try:
+            return os.fstat(fd).st_size == len(data) and os.write(fd, data) == len(data)
+        except OSError as error:
+            raise from_system(error, self.full(path), "write") from None
+        finally:
+            os.close(fd)
+
     def create(self, path: str) -> LocalSink:
         """Start writing a file; its directory is made when there is none."""
         return LocalSink(self.full(path))

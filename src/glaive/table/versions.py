@@ -99,8 +99,15 @@ def read_hint(store: ObjectStore) -> int | None:
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Name the newest version. One request; a failure is logged, nothing depends on it."""
+    """Name the newest version. One request; a failure is logged, nothing depends on it.
+
+    A directory rewrites the hint in place while its length stays the same: replacing a file
+    costs as much as the rest of the commit, and a hint that is misread does no harm.
+    """
+    content = b'{"version":%d}' % version
+    rewrite = getattr(store, "rewrite", None)
     try:
-        store.put(HINT, [b'{"version":%d}' % version])
+        if rewrite is None or not rewrite(HINT, content):
+            store.put(HINT, [content])
     except StoreError as error:
         _logger.debug("version hint of %s not written: %s", store.uri, error)
