@@ -51,7 +51,7 @@ def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
     source = np.frombuffer(memoryview(bitmap), np.uint8, end - first, first)
     shifted = source >> np.uint8(shift)
     shifted[:-1] |= source[1:] << np.uint8(8 - shift)
-    return pa.py_buffer(shifted[: (count + 7) // 8])
+    return pa.py_buffer(memoryview(shifted[: (count + 7) // 8]))
 
 
 def count_bits(bitmap: pa.Buffer, count: int) -> int:
@@ -59,7 +59,8 @@ def count_bits(bitmap: pa.Buffer, count: int) -> int:
     whole, rest = divmod(count, 8)
     total = 0
     if whole:
-        total = int(np.bitwise_count(np.frombuffer(memoryview(bitmap), np.uint8, whole)).sum(dtype=np.int64))
+        bytes_of = np.frombuffer(memoryview(bitmap), np.uint8, whole)
+        total = int(np.bitwise_count(bytes_of).sum(dtype=np.int64))
     if rest:
         last = np.frombuffer(memoryview(bitmap), np.uint8, 1, whole).item()
         total += (last & ((1 << rest) - 1)).bit_count()

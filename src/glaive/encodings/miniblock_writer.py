@@ -95,7 +95,8 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         if stream is not None:
             codec = choose_level_encoding(stream, levels, runs=level_runs)
             field.CopyFrom(codec.to_wire())
-            block = FixedWidth(pa.py_buffer(np.ascontiguousarray(stream)), 16, len(stream))
+            memory = memoryview(np.ascontiguousarray(stream))
+            block = FixedWidth(pa.py_buffer(memory), 16, len(stream))
             encoded = codec.encode_blocks(block, levels)
             pieces.append((encoded.data, encoded.sizes))
     if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):

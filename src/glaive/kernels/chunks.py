@@ -178,7 +178,7 @@ def count_levels(
 
         rep = None if rep is None else np.ascontiguousarray(rep)
         definition = None if definition is None else np.ascontiguousarray(definition)
-        rows, visible, bad_rep, bad_def = loops.count_levels(
+        counted = loops.count_levels(
             0 if rep is None else address(rep),
             0 if definition is None else address(definition),
             entries,
@@ -186,6 +186,7 @@ def count_levels(
             visible_max,
             max_def,
         )
+        rows, visible, bad_rep, bad_def = (int(count) for count in counted)
     else:
         rows, visible, bad_rep, bad_def = _count_levels_numpy(
             rep, definition, entries, max_rep, visible_max, max_def
@@ -198,7 +199,7 @@ def count_levels(
             found=f"{bad_rep or bad_def} higher ones",
             where=where,
         )
-    return int(rows), int(visible)
+    return rows, visible
 
 
 def _count_levels_numpy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from tests.encodings.pages.mini_samples import (
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.miniblock_writer import encode_mini_page
-from glaive.encodings.protocol import EncodedPage, Layer
+from glaive.encodings.protocol import EncodedPage, Fetch, Layer, Leaf
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 
@@ -141,12 +142,13 @@ def test_damaged_bytes_end_in_an_error_or_in_other_values(
     storage = Storage()
     reader = storage.open(page, mapped=True)
     rows = len(sample.rows)
-    for step in (
+    steps: list[Callable[[], Fetch[Leaf] | Leaf]] = [
         lambda: reader.read(0, rows),
         lambda: reader.read(rows // 3, rows // 2),
         lambda: reader.take(np.array([rows - 1, 0, rows // 2])),
         lambda: reader.take(np.array([rows // 2])),
-    ):
+    ]
+    for step in steps:
         try:
             leaf = storage.drive(step())
         except CorruptFileError:

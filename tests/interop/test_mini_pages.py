@@ -1,0 +1,135 @@
+"""Mini-block pages inside files that pylance wrote, one page at a time."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf import any_pb2
+
+from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
+from glaive.encodings.protocol import Leaf, PageBytes, PageReader
+from glaive.encodings.registry import open_page
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.format.pb import file2_pb2
+from glaive.types import ByteRange, Where
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+ROWS = 5000
+COLUMNS: dict[str, pa.Array] = {}
+
+
+def columns() -> dict[str, pa.Array]:
+    """Columns that pylance stores in mini-block pages of different kinds."""
+    if not COLUMNS:
+        rng = np.random.default_rng(11)
+        null = rng.random(ROWS) < 0.1
+        lengths = rng.integers(0, 9, ROWS)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        items = pa.array(rng.integers(0, 500, offsets[-1]), mask=rng.random(offsets[-1]) < 0.2)
+        COLUMNS.update(
+            packed=pa.array(rng.integers(0, 1000, ROWS)),
+            nullable=pa.array(rng.integers(0, 2**40, ROWS), mask=null),
+            rarely_null=pa.array(rng.integers(0, 2**40, ROWS), mask=np.arange(ROWS) == ROWS // 2),
+            runs=pa.array(np.repeat(np.arange(ROWS // 100), 100).astype(np.int16)),
+            words=pa.array([f"word {number}" for number in rng.integers(0, 20, ROWS)]),
+            texts=pa.array([f"text {number:x}" for number in rng.integers(0, 2**62, ROWS)]),
+            lists=pa.ListArray.from_arrays(pa.array(offsets), items, mask=pa.array(null)),
+        )
+    return COLUMNS
+
+
+def pages_of(path: Path) -> list[PageReader]:
+    data = path.read_bytes()
+    table = struct.unpack_from("<Q", data, len(data) - 32)[0]
+    position, size = struct.unpack_from("<QQ", data, table)
+    meta = file2_pb2.ColumnMetadata.FromString(data[position : position + size])
+    readers = []
+    for number, page in enumerate(meta.pages):
+        wrapped = any_pb2.Any.FromString(page.encoding.direct.encoding)
+        layout = pb.PageLayout.FromString(wrapped.value)
+        assert layout.WhichOneof("layout") == "mini_block_layout"
+        ranges = [
+            ByteRange(*pair) for pair in zip(page.buffer_offsets, page.buffer_sizes, strict=True)
+        ]
+        at_hand = [pa.py_buffer(data[part.offset : part.end]) for part in ranges]
+        where = Where(str(path), 0, None, number)
+        readers.append(open_page(layout, PageBytes(tuple(ranges), at_hand, page.length, where)))
+    return readers
+
+
+def values_of(block: Block | None) -> list[Any]:
+    if block is None:
+        return []
+    if isinstance(block, Dictionary):
+        items = values_of(block.items)
+        return [items[index] for index in values_of(block.indices)]
+    if isinstance(block, Variable):
+        offsets = np.frombuffer(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1)
+        data = block.data.to_pybytes()
+        return [
+            data[start:stop].decode()
+            for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        ]
+    assert isinstance(block, FixedWidth)
+    return np.frombuffer(block.values, f"<i{block.bits // 8}", block.count).tolist()
+
+
+def rows_of(leaf: Leaf) -> list[Any]:
+    """Rebuild rows by hand: levels of a nullable item, or of a list of those."""
+    definition = leaf.definition
+    if leaf.validity is not None:
+        bits = np.unpackbits(np.frombuffer(leaf.validity, np.uint8), bitorder="little")
+        definition = 1 - bits[: leaf.entries].astype(np.uint16)
+    levels = [0] * leaf.entries if definition is None else definition.tolist()
+    values = values_of(leaf.values)
+    if leaf.rep is None:
+        return [None if level else value for level, value in zip(levels, values, strict=True)]
+    rows: list[Any] = []
+    taken = iter(values)
+    for rep, level in zip(leaf.rep.tolist(), levels, strict=True):
+        if rep:
+            rows.append(None if level == 2 else [])
+        if level <= 1:
+            value = next(taken)
+            rows[-1].append(None if level else value)
+    return rows
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize(
+    "name", ["packed", "nullable", "rarely_null", "runs", "words", "texts", "lists"]
+)
+def test_a_page_that_pylance_wrote_is_read_in_ranges_and_taken_from(
+    tmp_path: Path, name: str, version: str
+) -> None:
+    column = columns()[name]
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"c": column}), uri, data_storage_version=version)
+    (path,) = (tmp_path / "t" / "data").glob("*.lance")
+    pages = pages_of(path)
+    rng = np.random.default_rng(3)
+    first = 0
+    for page in pages:
+        expected = column[first : first + page.rows].to_pylist()
+        first += page.rows
+        whole = page.read(0, page.rows)
+        assert isinstance(whole, Leaf)
+        assert rows_of(whole) == expected
+        start, stop = page.rows // 3 + 1, page.rows - 7
+        part = page.read(start, stop)
+        assert isinstance(part, Leaf)
+        assert rows_of(part) == expected[start:stop]
+        for count in (1, 50, 700):
+            picked = rng.integers(0, page.rows, count)
+            taken = page.take(picked)
+            assert isinstance(taken, Leaf)
+            assert rows_of(taken) == [expected[row] for row in picked.tolist()]
+    assert first == ROWS
