@@ -306,7 +306,7 @@ LISTS_INDEX = bytes.fromhex("00003201330134013a01")
 def test_the_strings_of_the_reference_are_read_and_written() -> None:
     leaf = open_bytes(layout(), STRINGS, STRINGS_INDEX).read(0, 3)
     assert isinstance(leaf, Leaf)
-    rows = [[(0, 0, b"a" * 300)], [(0, 1, None)], [(0, 0, b"")]]
+    rows: list[list[Entry]] = [[(0, 0, b"a" * 300)], [(0, 1, None)], [(0, 0, b"")]]
     assert leaf_entries(leaf, 1) == [row[0] for row in rows]
     stored = make(rows, NULLABLE, variable())
     assert stored.layout.full_zip_layout == layout()

@@ -249,10 +249,10 @@ def _read_levels(
         return as_array(data, "<u2") if data.size else None
     if not count:
         return None
-    if count != rows if rows is not None else count > _MAX_LEVELS:
+    if count > _MAX_LEVELS or (rows is not None and count != rows):
         raise CorruptFileError(
             f"{name} levels",
-            expected=str(rows) if rows is not None else f"at most {_MAX_LEVELS}",
+            expected=f"at most {_MAX_LEVELS}" if rows is None else str(rows),
             found=str(count),
             where=where,
         )
