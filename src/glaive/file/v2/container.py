@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
+from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
 from glaive.types import ByteRange, Where
 
@@ -112,7 +112,7 @@ class Container:
     def descriptor(self) -> Any:
         """The file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
-        return _parse(message, self.global_buffer(0), "schema", self.path)
+        return parse(message, self.global_buffer(0), "schema", self.path)
 
     def column(self, index: int) -> Any:
         """The metadata message of one column."""
@@ -130,7 +130,7 @@ class Container:
         position, size = self._columns[index].tolist()
         where = Where(self.path, index)
         raw = self._bytes(position, size, f"metadata of column {index}")
-        return _parse(file2_pb2.ColumnMetadata(), raw, "column metadata", where)
+        return parse(file2_pb2.ColumnMetadata(), raw, "column metadata", where)
 
     def page_layout(self, encoding: Any, where: Where) -> Any:
         """The layout message of a page (from 2.1 on)."""
@@ -146,13 +146,10 @@ class Container:
 @lru_cache(maxsize=1024)
 def _layout(raw: bytes) -> Any:
     """Parse an Any with a page layout; pages of many files share these bytes."""
-    from google.protobuf.any_pb2 import Any as AnyMessage
-
-    wrapped = AnyMessage.FromString(raw)
-    name = wrapped.type_url.rsplit("/", 1)[-1]
+    name, message = unseal(raw)
     if name != _PAGE_LAYOUT:
         return name
-    return encodings21_pb2.PageLayout.FromString(wrapped.value)
+    return encodings21_pb2.PageLayout.FromString(message)
 
 
 def parse_page_layout(raw: bytes, where: Where) -> Any:
@@ -169,13 +166,3 @@ def parse_page_layout(raw: bytes, where: Where) -> Any:
             "The file was written in a format version that this glaive does not read yet."
         )
     return layout
-
-
-def _parse(message: Any, raw: pa.Buffer, what: str, where: object) -> Any:
-    try:
-        message.ParseFromString(memoryview(raw))
-    except DecodeError as error:
-        raise CorruptFileError(
-            what, expected="a protobuf message", found=str(error), where=where
-        ) from None
-    return message

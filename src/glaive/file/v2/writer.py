@@ -25,6 +25,7 @@ from glaive.file.v2.shred import shred
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
+from glaive.format.wire import seal
 from glaive.io.pool import ordered_map
 from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore
@@ -205,7 +206,7 @@ class FileV2Writer:
         message.buffer_sizes.extend(place.size for place in places)
         message.length = page.rows
         message.priority = first_row
-        message.encoding.direct.encoding = _any(_PAGE_URL, page.layout.SerializeToString())
+        message.encoding.direct.encoding = seal(_PAGE_URL, page.layout.SerializeToString())
 
     # ------------------------------------------------------------------ metadata
 
@@ -246,11 +247,5 @@ def _plain(buffer: Any) -> Any:
 
 def _column_metadata() -> Any:
     message = file2_pb2.ColumnMetadata()
-    message.encoding.direct.encoding = _any(_COLUMN_URL, _COLUMN_VALUES)
+    message.encoding.direct.encoding = seal(_COLUMN_URL, _COLUMN_VALUES)
     return message
-
-
-def _any(url: str, value: bytes) -> bytes:
-    from google.protobuf.any_pb2 import Any as AnyMessage
-
-    return AnyMessage(type_url=url, value=value).SerializeToString()
