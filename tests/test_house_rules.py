@@ -303,8 +303,12 @@ def test_the_error_tree_is_drawn_as_it_is() -> None:
 HEAVY = ("numba", "llvmlite", "pyspark", "obstore", "google.protobuf", "pandas", "rich", "click")
 
 
-def test_importing_glaive_is_cheap() -> None:
-    script = f"import sys, glaive; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [("glaive", HEAVY), ("glaive.cli.demo", ("numba", "pyspark")), ("glaive.spark", ("numba",))],
+)
+def test_importing_is_cheap(module: str, heavy: tuple[str, ...]) -> None:
+    script = f"import sys, {module}; print(*(m for m in {heavy!r} if m in sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Message)
 def parse(message: M, raw: pa.Buffer, what: str, where: object) -> M:
     """Fill ``message`` from its bytes and return it; damage is a ``CorruptFileError``."""
     try:
-        message.ParseFromString(memoryview(raw))
+        message.ParseFromString(memoryview(raw))  # type: ignore[arg-type]  # takes any buffer
     except DecodeError as error:
         raise CorruptFileError(
             what, expected="a protobuf message", found=str(error), where=where
