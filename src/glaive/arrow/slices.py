@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -51,7 +53,8 @@ def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
     source = np.frombuffer(memoryview(bitmap), np.uint8, end - first, first)
     shifted = source >> np.uint8(shift)
     shifted[:-1] |= source[1:] << np.uint8(8 - shift)
-    return pa.py_buffer(memoryview(shifted[: (count + 7) // 8]))
+    part: Any = shifted[: (count + 7) // 8]
+    return pa.py_buffer(part)
 
 
 def count_bits(bitmap: pa.Buffer, count: int) -> int:

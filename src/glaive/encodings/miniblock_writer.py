@@ -9,6 +9,8 @@ Specification: "Mini-block pages" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -95,8 +97,8 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         if stream is not None:
             codec = choose_level_encoding(stream, levels, runs=level_runs)
             field.CopyFrom(codec.to_wire())
-            memory = memoryview(np.ascontiguousarray(stream))
-            block = FixedWidth(pa.py_buffer(memory), 16, len(stream))
+            words: Any = np.ascontiguousarray(stream)
+            block = FixedWidth(pa.py_buffer(words), 16, len(stream))
             encoded = codec.encode_blocks(block, levels)
             pieces.append((encoded.data, encoded.sizes))
     if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):
