@@ -42,14 +42,26 @@ Tier = Literal["auto", "numba", "numpy"]
 SMALL_WORK = 65_536
 """Values below which numpy is quicker than loading numba (about 0.3 s, once per process)."""
 
+ENOUGH_WORK = 1_000_000
+"""Values in all after which many small calls have cost about what loading numba costs."""
+
 _tier: str = settings.kernels
+_small_work = 0
 
 
 def use_loops(work: int) -> bool:
-    """Whether a door should call its compiled loop for ``work`` values."""
-    if _tier == "auto":
-        return work >= SMALL_WORK or "glaive.kernels.loops.memory" in sys.modules
-    return _tier == "numba"
+    """Whether a door should call its compiled loop for ``work`` values.
+
+    Work that numpy did before counts: a process that goes on reading small pages ends up
+    with the compiled loops, one that stops after a few never loads them.
+    """
+    global _small_work  # noqa: PLW0603  # a tally; a lost update only delays the switch
+    if _tier != "auto":
+        return _tier == "numba"
+    if work >= SMALL_WORK or "glaive.kernels.loops.memory" in sys.modules:
+        return True
+    _small_work += work
+    return _small_work >= ENOUGH_WORK
 
 
 @contextmanager
