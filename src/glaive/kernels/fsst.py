@@ -3,7 +3,7 @@
 Code ``c`` stands for symbol ``c``; code 255 says that the next byte stands for itself. Codes
 never cross values, so any value can be decoded on its own.
 
-Specification: "Fsst" in ``docs/format/encodings.md``. The idea: Boncz, Neumann and Leis,
+Specification: "FSST" in ``docs/format/encodings.md``. The idea: Boncz, Neumann and Leis,
 "FSST: Fast Random Access String Compression", VLDB 2020.
 """
 
@@ -55,7 +55,7 @@ def decode_chunks(
     width = offset_bits // 8
     heads = (counts + 1) * width
     work = int((sizes - heads).sum())
-    if not table.encoded or not use_loops(work // 8):
+    if not table.encoded or work == 0 or not use_loops(work // 8):
         strings = unpack_variable(data, starts, sizes, counts, offset_bits, where)
         return decode_strings(table, strings, int(counts.sum()), where)
     wrong = (starts < 0) | (sizes < heads) | (starts > data.size - sizes)

@@ -4,7 +4,7 @@ A table takes 2312 bytes: a header (magic in the upper half, bit 24 = values are
 byte = number of symbols), the symbols in 8 bytes each, right behind them one length byte
 each, then zeros.
 
-Specification: "Fsst" in ``docs/format/encodings.md``.
+Specification: "FSST" in ``docs/format/encodings.md``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each value is encoded on its own, so it can be read alone; the encoded values are then stored
 with the inner encoding, ``Variable``. In block context the format has no FSST.
 
-Specification: "Fsst" in ``docs/format/encodings.md``; message ``Fsst``.
+Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 """
 
 from __future__ import annotations

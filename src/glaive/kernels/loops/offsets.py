@@ -15,7 +15,18 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 
-__all__ = ["expand", "expand_slots", "gather", "lengths", "locate", "measure", "pack", "unpack"]
+__all__ = [
+    "expand",
+    "expand_slots",
+    "gather",
+    "lengths",
+    "load_offset",
+    "locate",
+    "measure",
+    "pack",
+    "store_offset",
+    "unpack",
+]
 
 
 @loop

@@ -1,0 +1,215 @@
+"""FSST: tables, training, encoding and decoding; both tiers agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import CorruptFileError
+from glaive.kernels import fsst, fsst_train
+from glaive.kernels._tier import Tier, force_tier
+from glaive.kernels.fsst import decode_chunks, decode_strings, encode_strings
+from glaive.kernels.fsst_train import sample_strings, train_symbols
+from glaive.kernels.strings import Strings, pack_variable
+from glaive.kernels.symbols import SymbolTable
+from glaive.types import Where
+
+HERE = Where("test.lance")
+TIERS: list[Tier] = ["numpy", "numba"]
+TABLE = SymbolTable((b"the ", b"an", b"a", b"tion", b"abcdefgh", b"\0\0\0", b"th"))
+
+words = st.sampled_from([b"the ", b"than", b"a", b"nation ", b"abcdefghi", b"\0" * 7, b"\xff"])
+texts = st.lists(
+    st.one_of(st.lists(words, max_size=40).map(b"".join), st.binary(max_size=20)), max_size=40
+)
+
+
+def of(values: Sequence[bytes], bits: int = 32, first: int = 0) -> Strings:
+    ends = first + np.cumsum([0, *map(len, values)])
+    data = b"?" * first + b"".join(values)
+    return Strings(pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(data))
+
+
+def values(found: Strings) -> list[bytes]:
+    ends = np.frombuffer(found.offsets, f"<i{found.offset_bits // 8}")
+    data = found.data.to_pybytes()
+    return [data[a:b] for a, b in pairwise(ends)]
+
+
+def sentences(count: int) -> list[bytes]:
+    rng = np.random.default_rng(7)
+    known = [rng.integers(97, 123, size).astype(np.uint8).tobytes() for size in range(1, 12)]
+    picks = rng.integers(0, len(known), (count, 6))
+    return [b" ".join(known[i] for i in row) + b"%d" % n for n, row in enumerate(picks)]
+
+
+@pytest.mark.spec("fsst-1")
+def test_a_table_has_2312_bytes_with_lengths_right_behind_the_symbols() -> None:
+    table = TABLE.to_bytes()
+    assert len(table) == 2312
+    assert table[:8] == (0x46535354 << 32 | 1 << 24 | 7).to_bytes(8, "little")
+    assert table[8:24] == b"the \0\0\0\0an\0\0\0\0\0\0"
+    assert table[8 + 7 * 8 : 8 + 7 * 8 + 7] == bytes([4, 2, 1, 4, 8, 3, 2])
+    assert SymbolTable.parse(table, HERE) == TABLE
+
+
+@pytest.mark.spec("fsst-2")
+def test_with_the_switch_off_values_are_stored_as_they_are() -> None:
+    header = (0x46535354 << 32).to_bytes(8, "little")
+    table = SymbolTable.parse(header.ljust(2312, b"\0"), HERE)
+    assert not table.encoded
+    strings = of([b"\xff", b"plain"])
+    assert values(encode_strings(table, strings, 2)) == [b"\xff", b"plain"]
+    assert values(decode_strings(table, strings, 2, HERE)) == [b"\xff", b"plain"]
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "what"), [(4, 0, "magic"), (64, 0, "1 to 8 bytes"), (64, 9, "1 to 8 bytes")]
+)
+def test_a_table_that_contradicts_itself_is_refused(at: int, byte: int, what: str) -> None:
+    damaged = bytearray(TABLE.to_bytes())
+    damaged[at] = byte
+    with pytest.raises(CorruptFileError, match=what):
+        SymbolTable.parse(bytes(damaged), HERE)
+    with pytest.raises(CorruptFileError, match="2312 bytes"):
+        SymbolTable.parse(bytes(damaged[:-1]), HERE)
+
+
+@pytest.mark.spec("fsst-3", "fsst-4")
+def test_codes_stand_for_symbols_and_escapes_for_the_byte_behind() -> None:
+    coded = [bytes([0, 2, 255, 255, 255, 120]), b"", bytes([4, 255, 0]), bytes([1]), b""]
+    expected = [b"the a\xffx", b"", b"abcdefgh\0", b"an", b""]
+    assert values(decode_strings(TABLE, of(coded), 5, HERE)) == expected
+    for tier in TIERS:
+        with force_tier(tier):
+            many = decode_strings(TABLE, of(coded * 30, 64, 3), 150, HERE)
+        assert values(many) == expected * 30
+
+
+@given(texts, st.sampled_from([32, 64]), st.integers(0, 3))
+def test_values_come_back(given_values: list[bytes], bits: int, first: int) -> None:
+    coded = []
+    for tier in TIERS:
+        with force_tier(tier):
+            found = encode_strings(TABLE, of(given_values, bits, first), len(given_values))
+            back = decode_strings(TABLE, found, len(given_values), HERE)
+        assert values(back) == given_values
+        assert back.offset_bits == bits
+        coded.append(values(found))
+    assert coded[0] == coded[1]
+
+
+@given(texts.map(lambda some: some * 5), st.sampled_from([32, 64]))
+def test_values_come_back_from_chunks(given_values: list[bytes], bits: int) -> None:
+    count = len(given_values)
+    coded = encode_strings(TABLE, of(given_values, bits), count)
+    chunks = pack_variable(*coded, count, bits, target=64)
+    starts = np.cumsum(chunks.sizes) - chunks.sizes
+    for tier in TIERS:
+        with force_tier(tier):
+            back = decode_chunks(
+                TABLE,
+                pa.py_buffer(chunks.data),
+                starts,
+                chunks.sizes,
+                chunks.counts,
+                bits,
+                HERE,
+            )
+        assert values(back) == given_values
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("wrong", [bytes([0, 7]), bytes([254]), bytes([0, 255])])
+@pytest.mark.spec("fsst-3")
+def test_codes_without_a_symbol_or_byte_are_refused(tier: Tier, wrong: bytes) -> None:
+    for coded in ([wrong], [bytes([0])] * 30 + [wrong, bytes([1])], [wrong, bytes([9])] * 300):
+        count = len(coded)
+        chunks = pack_variable(*of(coded), count, 32, target=64)
+        starts = np.cumsum(chunks.sizes) - chunks.sizes
+        data = pa.py_buffer(chunks.data)
+        with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
+            decode_strings(TABLE, of(coded), count, HERE)
+        with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
+            decode_chunks(TABLE, data, starts, chunks.sizes, chunks.counts, 32, HERE)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_damaged_chunks_are_refused(tier: Tier) -> None:
+    chunks = pack_variable(*of([bytes([0, 1])] * 64), 64, 32, target=64)
+    starts = np.cumsum(chunks.sizes) - chunks.sizes
+    rows = (starts, chunks.sizes, chunks.counts, 32, HERE)
+    for at in (0, 4, 16):
+        damaged = chunks.data.copy()
+        damaged[starts[3] + at] = 77
+        with force_tier(tier), pytest.raises(CorruptFileError):
+            decode_chunks(TABLE, pa.py_buffer(damaged), *rows)
+    with force_tier(tier), pytest.raises(CorruptFileError, match="variable-width values"):
+        decode_chunks(TABLE, pa.py_buffer(chunks.data[:-1]), *rows)
+    with force_tier(tier), pytest.raises(CorruptFileError, match="wrong offsets"):
+        decode_strings(TABLE, Strings(of([b"aaa"]).offsets, 32, pa.py_buffer(b"")), 1, HERE)
+
+
+def test_text_that_grows_more_than_the_sample_promised_is_decoded() -> None:
+    # The first runs are escapes, which do not grow; then every code becomes eight bytes.
+    coded = [bytes([255, 120]) * 2048] * 3 + [bytes([4]) * 4096] * 40
+    for position in (0, 3, 20, 40):
+        moved = coded[position:] + coded[:position]
+        with force_tier("numba"):
+            back = decode_strings(TABLE, of(moved), len(moved), HERE)
+        assert back.data.size == 3 * 2048 + 40 * 8 * 4096
+        assert values(back)[0] == (b"x" * 2048 if position == 0 else b"abcdefgh" * 4096)
+
+
+def test_text_that_does_not_shrink_is_encoded() -> None:
+    noise = np.random.default_rng(3).integers(0, 256, (400, 100), np.uint8)
+    given_values = [row.tobytes() for row in noise]
+    with force_tier("numba"):
+        found = encode_strings(TABLE, of(given_values), 400)
+        assert values(decode_strings(TABLE, found, 400, HERE)) == given_values
+    assert found.data.size > 40_000
+
+
+def test_training_finds_the_same_symbols_in_both_tiers() -> None:
+    text = of(sentences(400))
+    tables = []
+    for tier in TIERS:
+        with force_tier(tier):
+            tables.append(train_symbols(sample_strings(text, 400)))
+    assert tables[0] == tables[1]
+    assert 0 < len(tables[0].symbols) <= 255
+    assert SymbolTable.parse(tables[0].to_bytes(), HERE) == tables[0]
+
+
+def test_trained_symbols_shrink_text_to_less_than_half() -> None:
+    text = of(sentences(3000))
+    table = train_symbols(sample_strings(text, 3000))
+    assert encode_strings(table, text, 3000).data.size < 0.5 * text.data.size
+
+
+@given(texts)
+def test_any_text_can_be_trained_on(given_values: list[bytes]) -> None:
+    strings = of(given_values)
+    table = train_symbols(sample_strings(strings, len(given_values)))
+    coded = encode_strings(table, strings, len(given_values))
+    assert values(decode_strings(table, coded, len(given_values), HERE)) == given_values
+
+
+def test_samples_are_small_and_windows_of_long_values() -> None:
+    long = of([bytes(range(256)) * 400] * 3 + [b"short"])
+    sample = sample_strings(long, 4, 2000)
+    assert max(map(len, values(sample))) == 512
+    many = sample_strings(of(sentences(5000)), 5000, 4000)
+    assert 3000 < many.data.size < 5000
+
+
+def test_warm_up_calls_work_without_compiled_loops() -> None:
+    with force_tier("numpy"):
+        fsst.exercise()
+        fsst_train.exercise()

@@ -1,0 +1,308 @@
+"""Byte string kernels: chunks, blocks, single values, dictionaries; both tiers agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels import dictionary, hashing, offsets, strings
+from glaive.kernels._tier import Tier, force_tier
+from glaive.kernels.dictionary import expand_dictionary
+from glaive.kernels.hashing import number_strings, number_words, pick_strings
+from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
+from glaive.kernels.strings import Packed, Strings, pack_blocks, pack_variable, value_lengths
+from glaive.types import Where
+
+HERE = Where("test.lance")
+TIERS: list[Tier] = ["numpy", "numba"]
+BITS = [32, 64]
+
+texts = st.lists(
+    st.one_of(
+        st.binary(max_size=12),
+        st.sampled_from([b"", b"\xff", b"\xff" * 9, "größe".encode(), b"x" * 300, b"y" * 5000]),
+    ),
+    max_size=60,
+)
+
+
+def of(values: Sequence[bytes], bits: int = 32, first: int = 0) -> Strings:
+    """Strings as Arrow has them, the first offset at ``first``."""
+    ends = first + np.cumsum([0, *map(len, values)])
+    data = b"?" * first + b"".join(values)
+    return Strings(pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(data))
+
+
+def values(found: Strings) -> list[bytes]:
+    ends = np.frombuffer(found.offsets, f"<i{found.offset_bits // 8}")
+    data = found.data.to_pybytes()
+    return [data[a:b] for a, b in pairwise(ends)]
+
+
+def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.cumsum(sizes) - sizes
+
+
+def packed(found: Strings, count: int, bits: int) -> tuple[Packed, pa.Buffer]:
+    chunks = pack_variable(*found, count, bits)
+    return chunks, pa.py_buffer(chunks.data)
+
+
+@given(texts, st.sampled_from(BITS), st.sampled_from(BITS), st.integers(0, 5))
+def test_strings_come_back_from_their_chunks(
+    given_values: list[bytes], bits: int, out_bits: int, first: int
+) -> None:
+    source = of(given_values, bits, first)
+    seen = []
+    for tier in TIERS:
+        with force_tier(tier):
+            chunks, data = packed(source, len(given_values), out_bits)
+            back = unpack_variable(
+                data, starts_of(chunks.sizes), chunks.sizes, chunks.counts, out_bits, HERE
+            )
+        assert values(back) == given_values
+        assert back.offset_bits == out_bits
+        seen.append((data.to_pybytes(), chunks.sizes.tolist(), chunks.counts.tolist()))
+    assert seen[0] == seen[1]
+
+
+@given(texts)
+def test_chunks_hold_powers_of_two_and_about_four_kilobytes(given_values: list[bytes]) -> None:
+    chunks, _ = packed(of(given_values), len(given_values), 32)
+    assert chunks.counts.sum() == len(given_values)
+    for size, count in zip(chunks.sizes[:-1].tolist(), chunks.counts[:-1].tolist(), strict=True):
+        assert count >= 2
+        assert count & (count - 1) == 0
+        assert size <= 4096 or count == 2
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.spec("var-2")
+def test_a_chunk_is_padded_to_whole_offsets(tier: Tier) -> None:
+    with force_tier(tier):
+        chunks, data = packed(of([b"ab", b"", b"", b"xyz"]), 4, 32)
+    assert data.to_pybytes().hex() == "1400000016000000160000001600000019000000616278797a484848"
+    assert chunks.sizes.tolist() == [28]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_many_short_strings_fill_chunks_of_4096_values(tier: Tier) -> None:
+    with force_tier(tier):
+        chunks, _ = packed(of([b""] * 9000), 9000, 32)
+    # 1024 offsets of 4 bytes would be 4100 with the one at the end.
+    assert set(chunks.counts[:-1].tolist()) == {512}
+
+
+@given(texts.filter(bool), st.data(), st.sampled_from(BITS))
+def test_single_values_are_read_alone(
+    given_values: list[bytes], data: st.DataObject, bits: int
+) -> None:
+    chunks, buffer = packed(of(given_values), len(given_values), bits)
+    rows = np.array(data.draw(st.lists(st.integers(0, len(given_values) - 1), max_size=30)), int)
+    before = np.cumsum(chunks.counts) - chunks.counts
+    chunk = np.searchsorted(before, rows, side="right") - 1
+    for tier in TIERS:
+        with force_tier(tier):
+            found = take_variable(
+                buffer,
+                starts_of(chunks.sizes),
+                chunks.sizes,
+                chunks.counts,
+                chunk,
+                rows - before[chunk],
+                bits,
+                HERE,
+            )
+        assert values(found) == [given_values[row] for row in rows]
+
+
+@given(st.lists(texts, max_size=4), st.sampled_from(BITS), st.sampled_from(BITS))
+def test_strings_come_back_from_blocks(groups: list[list[bytes]], bits: int, out_bits: int) -> None:
+    counts = np.array([len(group) for group in groups], np.int64)
+    everything = [value for group in groups for value in group]
+    data, sizes = pack_blocks(*of(everything, bits, 3), counts, out_bits)
+    for tier in TIERS:
+        with force_tier(tier):
+            back = unpack_blocks(
+                pa.py_buffer(data), starts_of(sizes), sizes, counts, out_bits, HERE
+            )
+        assert values(back)[: len(everything)] == everything
+
+
+def test_one_chunk_and_one_block_are_not_copied() -> None:
+    chunks, buffer = packed(of([b"ab", b"c"]), 2, 32)
+    zero = np.zeros(1, np.int64)
+    back = unpack_variable(buffer, zero, chunks.sizes, chunks.counts, 32, HERE)
+    assert back.data.address == buffer.address
+    data, sizes = pack_blocks(*of([b"ab", b"c"]), chunks.counts, 32)
+    block = pa.py_buffer(data)
+    back = unpack_blocks(block, zero, sizes, chunks.counts, 32, HERE)
+    assert block.address <= back.offsets.address < block.address + block.size
+
+
+def two_chunks() -> tuple[bytearray, NDArray[np.int64], NDArray[np.int64]]:
+    chunks, buffer = packed(of([b"ab", b"c"]), 2, 32)
+    return (
+        bytearray(buffer.to_pybytes() * 2),
+        np.array([0, chunks.sizes[0]]),
+        chunks.sizes.repeat(2),
+    )
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [(0, 4), (0, 15), (4, 200), (4, 11), (8, 13), (8, 2**32 - 1), (8, 17)],
+)
+@pytest.mark.spec("var-5")
+def test_offsets_that_descend_or_leave_the_chunk_are_refused(
+    tier: Tier, at: int, number: int
+) -> None:
+    data, starts, sizes = two_chunks()
+    data[16 + at : 20 + at] = number.to_bytes(4, "little")
+    counts = np.array([2, 2])
+    damaged = pa.py_buffer(bytes(data))
+    with force_tier(tier), pytest.raises(CorruptFileError, match="offsets"):
+        unpack_variable(damaged, starts, sizes, counts, 32, HERE)
+    for times in (1, 10):
+        chunk, index = np.repeat([1, 1], times), np.repeat([0, 1], times)
+        with force_tier(tier), pytest.raises(CorruptFileError, match="offsets"):
+            take_variable(damaged, starts, sizes, counts, chunk, index, 32, HERE)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_chunks_beyond_their_buffer_are_refused(tier: Tier) -> None:
+    data, starts, sizes = two_chunks()
+    buffer = pa.py_buffer(bytes(data))
+    for count, size, start in ((2, 16, 17), (5, 16, 16), (2, 16, -1), (2, 40, 0)):
+        counts = np.array([2, count])
+        moved, shrunk = np.array([0, start]), np.array([16, size])
+        with force_tier(tier), pytest.raises(CorruptFileError, match="variable-width values"):
+            unpack_variable(buffer, moved, shrunk, counts, 32, HERE)
+    with pytest.raises(IndexError):
+        take_variable(
+            buffer, starts, sizes, np.array([2, 2]), np.array([1]), np.array([2]), 32, HERE
+        )
+    many = np.arange(12)
+    with force_tier(tier), pytest.raises(IndexError):
+        take_variable(buffer, starts, sizes, np.array([2, 2]), many * 0, many, 32, HERE)
+
+
+def test_blocks_that_contradict_themselves_are_refused() -> None:
+    data, sizes = pack_blocks(*of([b"ab", b"c"]), np.array([2]), 32)
+    zero, counts = np.zeros(1, np.int64), np.array([2])
+    for at, number, what in (
+        (0, 64, "offset width"),
+        (4, 12, "position"),
+        (4, 99, "position"),
+        (16, 9, "offsets"),
+    ):
+        damaged = bytearray(data.tobytes())
+        damaged[at : at + 4] = number.to_bytes(4, "little")
+        with pytest.raises(CorruptFileError, match=what):
+            unpack_blocks(pa.py_buffer(bytes(damaged)), zero, sizes, counts, 32, HERE)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_lengths_are_measured_and_damaged_arrays_refused(tier: Tier) -> None:
+    with force_tier(tier):
+        assert value_lengths(*of([b"abc", b"a", b"abcd"]), 3) == (1, 4)
+        assert value_lengths(*of([]), 0) == (0, 0)
+        for wrong in ([0, 5, 3], [0, 1, 9], [-1, 0, 3]):
+            ends = pa.py_buffer(np.array(wrong, np.int32))
+            with pytest.raises(SchemaError, match="ascend"):
+                value_lengths(ends, 32, pa.py_buffer(b"abcd"), 2)
+        with pytest.raises(SchemaError, match="need 5 offsets"):
+            value_lengths(*of([b"a"]), 4)
+
+
+@given(texts.filter(bool), st.data(), st.sampled_from([8, 16, 32, 64]), st.sampled_from(BITS))
+def test_indices_become_the_items_they_point_to(
+    items: list[bytes], data: st.DataObject, bits: int, offset_bits: int
+) -> None:
+    wanted = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=50))
+    indices = pa.py_buffer(np.array(wanted, f"<u{bits // 8}").tobytes())
+    short = [item[:16] for item in items]
+    for tier in TIERS:
+        for each in (items, short):
+            with force_tier(tier):
+                found = expand_dictionary(indices, bits, len(wanted), of(each, offset_bits))
+            assert values(found) == [each[i] for i in wanted]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("item", [b"a", b"a" * 40])
+def test_an_index_beyond_the_items_is_refused(tier: Tier, item: bytes) -> None:
+    for bits, wrong in ((32, [0, 2]), (8, [0, 255]), (64, [0, 2**40])):
+        indices = pa.py_buffer(np.array(wrong, f"<u{bits // 8}"))
+        with force_tier(tier), pytest.raises(IndexError, match="dictionary of 2 items"):
+            expand_dictionary(indices, bits, 2, of([item, item]))
+
+
+@given(texts.map(lambda some: some * 3), st.sampled_from(BITS))
+def test_distinct_strings_are_numbered_in_their_order(given_values: list[bytes], bits: int) -> None:
+    order = list(dict.fromkeys(given_values))
+    for tier in TIERS:
+        with force_tier(tier):
+            found = number_strings(of(given_values, bits, 2), len(given_values), 10_000, 2**40)
+        assert found is not None
+        assert found.number == len(order)
+        assert values(found.items) == order
+        indices = np.frombuffer(found.indices, np.uint32)[: len(given_values)]
+        assert [order[i] for i in indices] == given_values
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_numbering_stops_when_there_are_too_many(tier: Tier) -> None:
+    many = [f"value {i}".encode() for i in range(5000)]
+    with force_tier(tier):
+        whole = number_strings(of(many * 2), 10_000, 5000, 2**40)
+        assert whole is not None
+        assert whole.number == 5000
+        assert number_strings(of(many * 2), 10_000, 4999, 2**40) is None
+        assert number_strings(of(many * 2), 10_000, 5000, 1000) is None
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("bits", [64, 128])
+def test_distinct_words_are_numbered_in_their_order(tier: Tier, bits: int) -> None:
+    rng = np.random.default_rng(5)
+    words = rng.integers(0, 2**63, (3000, bits // 64), np.uint64)[rng.integers(0, 3000, 9000)]
+    rows = [row.tobytes() for row in words]
+    order = list(dict.fromkeys(rows))
+    buffer = pa.py_buffer(words.tobytes())
+    with force_tier(tier):
+        found = number_words(buffer, bits, 9000, 3000)
+        assert number_words(buffer, bits, 9000, 100) is None
+    assert found is not None
+    assert found.items.to_pybytes() == b"".join(order)
+    indices = np.frombuffer(found.indices, np.uint32)[:9000]
+    assert [order[i] for i in indices] == rows
+
+
+def test_values_of_other_widths_have_no_dictionary() -> None:
+    with pytest.raises(SchemaError, match="64 or 128 bits"):
+        number_words(pa.py_buffer(bytes(8)), 32, 2, 2)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_strings_are_picked_by_row(tier: Tier) -> None:
+    given_values = [b"a", b"", b"ccc" * 30, b"dd"]
+    rows = np.array([3, 0, 2, 2, 1])
+    with force_tier(tier):
+        found = pick_strings(of(given_values, 32, 4), rows)
+    assert values(found) == [given_values[row] for row in rows]
+
+
+def test_warm_up_calls_work_without_compiled_loops() -> None:
+    with force_tier("numpy"):
+        for module in (dictionary, hashing, offsets, strings):
+            module.exercise()
