@@ -48,7 +48,7 @@ __all__ = [
 
 Words = NDArray[np.int64]
 
-_WORK_BYTES = 16  # bytes of zipped entries that count as one value of work
+_WORK_BYTES = 64  # bytes of zipped entries that cost numpy about as much as one value does
 
 
 def gather_rows(
