@@ -26,7 +26,7 @@ __all__ = ["gather_pieces", "gather_rows", "measure", "unzip", "zip_entries"]
 
 
 @loop
-def load_word(address: int, width: int) -> int:
+def _load_word(address: int, width: int) -> int:
     """Read a number of 0, 1, 2, 4 (unsigned) or 8 (signed) bytes."""
     if width == 1:
         return np.int64(load_u8(address))
@@ -40,7 +40,7 @@ def load_word(address: int, width: int) -> int:
 
 
 @loop
-def store_word(address: int, width: int, value: int) -> None:
+def _store_word(address: int, width: int, value: int) -> None:
     """Write a number of 0, 1, 2, 4 or 8 bytes."""
     if width == 1:
         store_u8(address, value)
@@ -87,7 +87,7 @@ def measure(
             if stop - at < control:
                 wrong = np.int64(1)
                 break
-            word = load_word(data + at, control)
+            word = _load_word(data + at, control)
             at += control
             rep = word >> bits_def
             level = word & mask
@@ -107,7 +107,7 @@ def measure(
                         if stop - at < prefix:
                             wrong = np.int64(1)
                             break
-                        size = load_word(data + at, prefix)
+                        size = _load_word(data + at, prefix)
                         at += prefix
                 if size < 0 or size > stop - at:
                     wrong = np.int64(1)
@@ -144,13 +144,13 @@ def unzip(
     """Split the entries of rows that ``measure`` has accepted; 0 for a part not wanted."""
     mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     done = np.int64(0)
-    store_word(offsets, offset_width, 0)
+    _store_word(offsets, offset_width, 0)
     offsets += offset_width
     for row in range(rows):
         at = load_i64(starts + 8 * row)
         stop = load_i64(stops + 8 * row)
         while at < stop:
-            word = load_word(data + at, control)
+            word = _load_word(data + at, control)
             at += control
             level = word & mask
             if reps:
@@ -164,12 +164,12 @@ def unzip(
                 if prefix:
                     size = np.int64(0)
                     if level == 0:
-                        size = load_word(data + at, prefix)
+                        size = _load_word(data + at, prefix)
                         at += prefix
                 copy(out + done, data + at, size)
                 at += size
                 done += size
-                store_word(offsets, offset_width, done)
+                _store_word(offsets, offset_width, done)
                 offsets += offset_width
 
 
@@ -193,20 +193,20 @@ def zip_entries(
     mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     at = np.int64(0)
     for i in range(entries):
-        word = load_word(words + 4 * i, 4)
+        word = _load_word(words + 4 * i, 4)
         if word >> bits_def == max_rep:
             store_u64(row_starts, at)
             row_starts += 8
-        store_word(out + at, control, word)
+        _store_word(out + at, control, word)
         at += control
         level = word & mask
         if level <= visible_def:
             if prefix:
-                first = load_word(offsets, offset_width)
-                size = load_word(offsets + offset_width, offset_width) - first
+                first = _load_word(offsets, offset_width)
+                size = _load_word(offsets + offset_width, offset_width) - first
                 offsets += offset_width
                 if level == 0:
-                    store_word(out + at, prefix, size)
+                    _store_word(out + at, prefix, size)
                     at += prefix
                     copy(out + at, values + first, size)
                     at += size
