@@ -8,13 +8,14 @@ Specification: "Feature flags" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntFlag
 from typing import Final
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 
-__all__ = ["Feature", "check_readable", "check_writable", "recompute"]
+__all__ = ["FRAGMENT_FLAGS", "Feature", "check_readable", "check_writable", "recompute"]
 
 
 class Feature(IntFlag):
@@ -51,6 +52,9 @@ READABLE: Final = (
     | Feature.UNIQUE_FIELD_IDS
 )
 WRITABLE: Final = READABLE
+
+FRAGMENT_FLAGS: Final = int(Feature.DELETION_FILES | Feature.SPILLED_ROW_LINEAGE)
+"""Flags that fragments ask for."""
 
 _STICKY: Final = int(Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS)
 _STICKY_FOR_WRITERS: Final = int(Feature.NO_TRANSACTION_FILES | Feature.UNIQUE_FIELD_IDS)
@@ -113,29 +117,38 @@ def _names(flags: int) -> str:
     return ", ".join(known)
 
 
-def recompute(manifest: table_pb2.Manifest, *, covering_indices: bool) -> None:
+def recompute(
+    manifest: table_pb2.Manifest,
+    *,
+    fragments: Iterable[table_pb2.DataFragment],
+    carried: int,
+    covering_indices: bool,
+) -> None:
     """Set both words from the content of a manifest that is about to be written.
 
     Parameters
     ----------
     manifest
         Changed in place. Stable row ids and the flags that never go again are taken over.
+    fragments
+        Those to look at: all, or the new ones.
+    carried
+        Flags that the other fragments are known to need.
     covering_indices
         Whether an index of this version has covering fields.
     """
     reader, writer = manifest.reader_feature_flags, manifest.writer_feature_flags
-    both = (reader | writer) & _STICKY
+    both = ((reader | writer) & _STICKY) | (carried & FRAGMENT_FLAGS)
     only = writer & _STICKY_FOR_WRITERS
-    fragments = manifest.fragments
-    if any(fragment.HasField("deletion_file") for fragment in fragments):
-        both |= Feature.DELETION_FILES
-    if (reader | writer) & Feature.SPILLED_ROW_LINEAGE and any(
-        fragment.HasField("column_row_ids")
-        or fragment.HasField("column_last_updated_at_versions")
-        or fragment.HasField("column_created_at_versions")
-        for fragment in fragments
-    ):
-        both |= Feature.SPILLED_ROW_LINEAGE
+    for fragment in fragments:
+        if fragment.HasField("deletion_file"):
+            both |= Feature.DELETION_FILES
+        if (
+            fragment.HasField("column_row_ids")
+            or fragment.HasField("column_last_updated_at_versions")
+            or fragment.HasField("column_created_at_versions")
+        ):
+            both |= Feature.SPILLED_ROW_LINEAGE
     if manifest.config:
         only |= Feature.TABLE_CONFIG
     if manifest.base_paths:

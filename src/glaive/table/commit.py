@@ -185,7 +185,12 @@ class _Commit:
         covering = draft.index_section is not None and bool(
             made.reader_feature_flags & int(Feature.COVERING_INDICES)
         )
-        recompute(made, covering_indices=covering)
+        recompute(
+            made,
+            fragments=made.fragments[draft.kept :] if draft.kept else made.fragments,
+            carried=base.wire.reader_feature_flags if base is not None and draft.kept else 0,
+            covering_indices=covering,
+        )
         return draft
 
     # ------------------------------------------------------- what others did

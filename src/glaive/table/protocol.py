@@ -56,10 +56,13 @@ class Draft:
         The manifest message; time, flags and names are set by the commit.
     index_section
         Wire form of the index section, if there is one.
+    kept
+        Fragments at the start of the list that are those of the version before, unchanged.
     """
 
     wire: table_pb2.Manifest
     index_section: bytes | None = None
+    kept: int = 0
 
 
 class TableOperation(Protocol):

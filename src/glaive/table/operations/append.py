@@ -80,4 +80,4 @@ class Append:
         wire.CopyFrom(base.wire)
         mark_file_versions(wire, self.fragments, base.data_format)
         add_fragments(wire, self.fragments, version, keep_ids=True)
-        return Draft(wire, base.index_section)
+        return Draft(wire, base.index_section, kept=base.num_fragments)
