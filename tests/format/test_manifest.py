@@ -1,0 +1,166 @@
+"""Manifest files come back, old forms are understood, and damage is reported."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from glaive.errors import (
+    CorruptFileError,
+    FormatError,
+    NotFoundError,
+    NotLanceError,
+    UnsupportedFeatureError,
+)
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DataFile, DeletionFile, Fragment
+from glaive.format.manifest import Manifest, decode_manifest, encode_manifest
+from glaive.format.pb import table_pb2
+from glaive.types import FormatVersion
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())], {"k": "v"})
+
+
+def fragment(number: int, rows: int, deleted: int | None = 0) -> Fragment:
+    file = DataFile(
+        path=f"{number}.lance",
+        fields=(0, 1),
+        column_indices=(0, 1),
+        version=FormatVersion(2, 2),
+        size=400,
+    )
+    deletion = DeletionFile(bitmap=False, read_version=1, number=9, rows=deleted)
+    return Fragment(
+        id=number,
+        files=(file,),
+        physical_rows=rows,
+        deletion_file=None if deleted == 0 else deletion,
+    )
+
+
+def message(*fragments: Fragment) -> table_pb2.Manifest:
+    lance = LanceSchema.from_arrow(SCHEMA)
+    wire = table_pb2.Manifest(
+        version=3,
+        fields=lance.to_wire(),
+        schema_metadata=lance.metadata,
+        fragments=[one.to_wire() for one in fragments],
+    )
+    wire.timestamp.seconds, wire.timestamp.nanos = 1_700_000_000, 123_456_789
+    wire.data_format.file_format, wire.data_format.version = "lance", "2.2"
+    return wire
+
+
+def encoded(wire: table_pb2.Manifest, index_section: bytes | None = None) -> bytes:
+    return b"".join(encode_manifest(wire, transaction=b"\x08\x02", index_section=index_section))
+
+
+def decode(data: bytes) -> Manifest:
+    return decode_manifest(pa.py_buffer(data), where="t/3.manifest")
+
+
+def test_a_manifest_comes_back() -> None:
+    parts = (fragment(0, 10), fragment(4, 20, 3))
+    manifest = decode(encoded(message(*parts), index_section=b""))
+    assert manifest.version == 3
+    assert manifest.schema.to_arrow().equals(SCHEMA, check_metadata=True)
+    assert tuple(manifest.fragments()) == parts
+    assert manifest.fragment(1) == parts[1]
+    assert manifest.num_fragments == 2
+    assert manifest.physical_rows.tolist() == [10, 20]
+    assert manifest.count_rows() == 27
+    assert manifest.data_format == FormatVersion(2, 2)
+    assert manifest.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
+    assert manifest.transaction == b"\x08\x02"
+    assert manifest.index_section == b""
+    assert manifest.indices == []
+
+
+def test_fragments_are_found_by_id() -> None:
+    manifest = decode(encoded(message(fragment(0, 10), fragment(4, 20))))
+    assert manifest.position_of(4) == 1
+    with pytest.raises(NotFoundError, match="version 3 has no fragment 1"):
+        manifest.position_of(1)
+
+
+def test_old_deletion_files_leave_the_count_open() -> None:
+    assert decode(encoded(message(fragment(0, 10, None)))).count_rows() is None
+
+
+def test_a_version_without_fragments_has_no_rows() -> None:
+    manifest = decode(encoded(message()))
+    assert manifest.count_rows() == 0
+    assert manifest.max_fragment_id == -1
+
+
+def test_the_place_of_the_transaction_may_be_the_older_one() -> None:
+    wire = message()
+    data = b"\x02\x00\x00\x00\x08\x05"
+    wire.transaction_section_deprecated = 0
+    body = wire.SerializeToString()
+    footer = struct.pack("<QHH4s", len(data), 0, 2, b"LANC")
+    manifest = decode(data + struct.pack("<I", len(body)) + body + footer)
+    assert manifest.transaction == b"\x08\x05"
+
+
+def test_a_missing_data_format_is_inferred() -> None:
+    wire = message(fragment(0, 1))
+    wire.ClearField("data_format")
+    assert decode(encoded(wire)).data_format == FormatVersion(2, 2)
+    bare = table_pb2.Manifest(version=1)
+    assert decode(encoded(bare)).data_format == FormatVersion(0, 1)
+    bare.writer_feature_flags = 4
+    assert decode(encoded(bare)).data_format == FormatVersion(2, 0)
+
+
+def test_an_unknown_data_format_is_refused() -> None:
+    wire = message()
+    wire.data_format.version = "2.9"
+    with pytest.raises(UnsupportedFeatureError, match=r"'2\.9'.*t/3\.manifest"):
+        _ = decode(encoded(wire)).data_format
+
+
+def test_unknown_flags_are_refused_when_opening() -> None:
+    wire = message()
+    wire.reader_feature_flags = 1 << 40
+    with pytest.raises(UnsupportedFeatureError, match=r"flag 40.*t/3\.manifest"):
+        decode(encoded(wire))
+
+
+def test_a_manifest_cut_anywhere_is_reported() -> None:
+    data = encoded(message(fragment(0, 10)), index_section=b"\n\x00")
+    for size in range(len(data)):
+        with pytest.raises((NotLanceError, CorruptFileError), match=r"t/3\.manifest"):
+            decode(data[:size])
+
+
+@given(st.data())
+def test_a_changed_byte_never_ends_in_another_error(data: st.DataObject) -> None:
+    good = bytearray(encoded(message(fragment(0, 10), fragment(1, 3, 2)), index_section=b""))
+    for _ in range(3):
+        good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        manifest = decode(bytes(good))
+        _ = manifest.schema.to_arrow(), manifest.count_rows(), manifest.data_format
+        _ = manifest.timestamp, list(manifest.fragments())
+    except FormatError:
+        pass
+
+
+def test_sections_outside_the_file_are_reported() -> None:
+    wire = message()
+    data = encoded(wire)
+    far = message()
+    far.transaction_section = 10_000
+    body = far.SerializeToString()
+    footer = struct.pack("<QHH4s", 0, 0, 2, b"LANC")
+    with pytest.raises(CorruptFileError, match="position of the transaction"):
+        decode(struct.pack("<I", len(body)) + body + footer)
+    with pytest.raises(CorruptFileError, match="length of the manifest"):
+        decode(b"\xff\xff\xff\x7f" + footer)
+    assert decode(data).version == 3

@@ -1,0 +1,113 @@
+"""Row ids and row versions come back from every form, and damage does not get far."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.extra import numpy as npst
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.format.pb import table_pb2
+from glaive.format.rowids import (
+    count_row_ids,
+    decode_row_ids,
+    decode_versions,
+    encode_row_ids,
+    encode_versions,
+)
+
+SPREADS = [50, 1000, 2**16, 2**20, 2**40, 2**64 - 1]
+ANY_IDS = st.sampled_from(SPREADS).flatmap(
+    lambda high: npst.arrays(np.uint64, st.integers(0, 200), elements=st.integers(0, high))
+)
+SORTED_IDS = ANY_IDS.map(np.unique)
+
+
+def form_of(data: bytes) -> str:
+    (segment,) = table_pb2.RowIdSequence.FromString(data).segments
+    return str(segment.WhichOneof("segment"))
+
+
+@given(st.one_of(ANY_IDS, SORTED_IDS))
+def test_row_ids_come_back(ids: NDArray[np.uint64]) -> None:
+    data = encode_row_ids(ids)
+    np.testing.assert_array_equal(decode_row_ids(data, len(ids), where="m"), ids)
+    assert count_row_ids(data, where="m") == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("ids", "form"),
+    [
+        (np.arange(5, 500), "range"),
+        (np.delete(np.arange(500), [7, 9]), "range_with_holes"),
+        (np.arange(0, 500, 2), "range_with_bitmap"),
+        (np.arange(0, 500_000, 1000), "sorted_array"),
+        (np.array([3, 1, 2]), "array"),
+        (np.array([], np.int64), "range"),
+    ],
+)
+def test_the_shortest_form_is_taken(ids: NDArray[np.int64], form: str) -> None:
+    data = encode_row_ids(ids.astype(np.uint64))
+    assert form_of(data) == form
+    np.testing.assert_array_equal(decode_row_ids(data, len(ids), where="m"), ids)
+
+
+def test_bits_of_a_bitmap_count_from_the_least_significant() -> None:
+    segment = table_pb2.U64Segment()
+    segment.range_with_bitmap.end = 8
+    segment.range_with_bitmap.bitmap = b"\x57"
+    data = table_pb2.RowIdSequence(segments=[segment]).SerializeToString()
+    assert decode_row_ids(data, 5, where="m").tolist() == [0, 1, 2, 4, 6]
+
+
+def test_segments_follow_each_other() -> None:
+    data = encode_row_ids(range(3)) + encode_row_ids(np.array([9, 7], np.uint64))
+    assert decode_row_ids(data, 5, where="m").tolist() == [0, 1, 2, 9, 7]
+
+
+def test_versions_come_back_whatever_the_spans_start_at() -> None:
+    data = encode_versions([(2, 1), (3, 7)])
+    assert decode_versions(data, 5, where="m").tolist() == [1, 1, 7, 7, 7]
+    moved = table_pb2.RowDatasetVersionSequence.FromString(data)
+    moved.runs[1].span.range.start += 100
+    moved.runs[1].span.range.end += 100
+    again = decode_versions(moved.SerializeToString(), 5, where="m")
+    assert again.tolist() == [1, 1, 7, 7, 7]
+
+
+def segment(**parts: object) -> bytes:
+    return table_pb2.RowIdSequence(
+        segments=[table_pb2.U64Segment(**parts)]  # type: ignore[arg-type]  # parts of the oneof
+    ).SerializeToString()
+
+
+WIRE = table_pb2.U64Segment
+U16 = table_pb2.EncodedU64Array(u16_array={"base": 3, "offsets": b"\x01\x00\x01\x00"})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff",
+        segment(),
+        segment(range=WIRE.Range(start=9, end=3)),
+        segment(range=WIRE.Range(start=0, end=2**62)),
+        segment(range_with_bitmap=WIRE.RangeWithBitmap(end=2**50, bitmap=b"\x01")),
+        segment(range_with_holes=WIRE.RangeWithHoles(end=1, holes=U16)),
+        segment(range_with_holes=WIRE.RangeWithHoles(end=12, holes=U16)),
+        segment(array={"u32_array": {"offsets": b"123"}}),
+    ],
+)
+def test_damaged_sequences_are_reported(data: bytes) -> None:
+    with pytest.raises(CorruptFileError):
+        decode_row_ids(data, 10, where="m")
+
+
+def test_a_wrong_number_of_rows_is_reported() -> None:
+    with pytest.raises(CorruptFileError, match=r"row ids: expected 4 values, found 3 \(in m\)"):
+        decode_row_ids(encode_row_ids(range(3)), 4, where="m")
+    with pytest.raises(CorruptFileError, match="row versions: expected 4 values, found 3"):
+        decode_versions(encode_versions([(3, 1)]), 4, where="m")
