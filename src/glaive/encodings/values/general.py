@@ -159,7 +159,10 @@ class General(ValueEncoding):
         return self.values.decode_values(_variable(data, sizes, block.offset_bits), where)
 
     def encode_values(self, block: Block) -> Block:
-        """Encode, then compress every value."""
+        """Encode, then compress every value.
+
+        Writers choose zstd here: pylance cannot read lz4 pages that have nulls.
+        """
         inner = self.values.encode_values(block)
         if not isinstance(inner, Variable):
             raise SchemaError(
