@@ -120,7 +120,7 @@ class WrittenFile(Protocol):
 class FileWriter(Protocol):
     """A data file being written."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows; the schema must be the writer's."""
 
     @property

@@ -158,13 +158,28 @@ def validity_from_levels(
     Entries with a definition level above ``slot_max`` have no slot; ``null_level`` marks the
     null ones among the others.
     """
-    if len(definition) and int(definition.max()) > slot_max:
-        definition = definition[definition <= slot_max]
-    null = definition == null_level
-    nulls = int(np.count_nonzero(null))
+    valid = np.empty(len(definition) + 1, np.uint8)
+    if use_loops(len(definition)):
+        from glaive.kernels.loops import levels as loops
+
+        definition = np.ascontiguousarray(definition)
+        slots = loops.flag_valid(
+            address(definition), len(definition), slot_max, null_level, address(valid)
+        )
+    else:
+        slots = _flag_valid_numpy(definition, slot_max, null_level, valid)
+    nulls = slots - int(np.count_nonzero(valid[:slots]))
     if not nulls:
-        return None, 0, len(definition)
-    return pa.py_buffer(np.packbits(~null, bitorder="little")), nulls, len(definition)
+        return None, 0, slots
+    return pa.py_buffer(np.packbits(valid[:slots], bitorder="little")), nulls, slots
+
+
+def _flag_valid_numpy(
+    definition: NDArray[np.uint16], slot_max: int, null_level: int, valid: NDArray[np.uint8]
+) -> int:
+    slotted = definition[definition <= slot_max]
+    valid[: len(slotted)] = slotted != null_level
+    return len(slotted)
 
 
 def exercise() -> None:
@@ -181,3 +196,4 @@ def exercise() -> None:
             offset_bits=32,
             outer=outer,
         )
+    validity_from_levels(rep, slot_max=1, null_level=1)

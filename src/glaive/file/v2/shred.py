@@ -154,9 +154,12 @@ def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Reso
             if definition is None:
                 validity, nulls = (leaf.validity, leaf.null_count) if at == 0 else (None, 0)
                 done.append(_Resolved(entries, validity, nulls, None))
+            elif null_level == 0:
+                # Nothing is null here; the list layer outside counts the slots.
+                done.append(_Resolved(-1 if beyond else entries, None, 0, None))
             else:
                 validity, nulls, slots = validity_from_levels(
-                    definition, slot_max=slot_max, null_level=null_level or 0xFFFF
+                    definition, slot_max=slot_max, null_level=null_level
                 )
                 done.append(_Resolved(slots, validity, nulls, None))
             continue
@@ -173,6 +176,9 @@ def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Reso
             offset_bits=kind,
             outer=bool(beyond) or at + 1 < len(layers),
         )
+        for inner in done:
+            if inner.slots < 0:
+                inner.slots = found.visible
         done.append(_Resolved(found.slots, found.validity, found.null_count, found.offsets))
         rep, definition = found.rep, found.definition
         if rep is not None:

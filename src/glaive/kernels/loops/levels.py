@@ -42,6 +42,15 @@ def resolve_lists(
         for i in range(slots):
             store_u8(valid + i, 1)
         return slots, left, entries
+    if next_rep == 0 and width == 4:
+        for i in range(entries):
+            d = int(load_u16(definition + 2 * i))
+            store_u32(offsets + 4 * slots, visible)
+            store_u8(valid + slots, d != null_level)
+            slots += int(load_u16(rep + 2 * i) != 0) & int(d <= slot_max)
+            visible += int(d <= visible_max)
+        store_u32(offsets + 4 * slots, visible)
+        return slots, left, visible
     for i in range(entries):
         r = load_u16(rep + 2 * i)
         d = 0
@@ -64,3 +73,16 @@ def resolve_lists(
     else:
         store_u64(offsets + 8 * slots, visible)
     return slots, left, visible
+
+
+@loop
+def flag_valid(
+    definition: int, entries: int, slot_max: int, null_level: int, valid: int
+) -> int:
+    """Write one byte per entry that has a slot: 0 at ``null_level``; returns the slots."""
+    slots = 0
+    for i in range(entries):
+        d = int(load_u16(definition + 2 * i))
+        store_u8(valid + slots, d != null_level)
+        slots += int(d <= slot_max)
+    return slots
