@@ -45,6 +45,19 @@ def _line(row: Row) -> str:
     return f"{row.name:24} {row.unit:2} {' '.join(cells)}  {ratios} {goal:>6}{verdict}{wrong}"
 
 
+def _markdown(rows: list[Row]) -> str:
+    """Return the ratios as a table for README.md: pylance, wall, and Parquet."""
+    lines = ["| workload | CPU | wall | CPU against Parquet |", "|---|---|---|---|"]
+    for row in rows:
+        if row.unit == "ms" and "glaive" in row.values:
+            cpu, wall = row.values["glaive"]
+            theirs, parquet = row.values["pylance"], row.values["parquet"]
+            cells = (theirs[0] / cpu, theirs[1] / wall, parquet[0] / cpu)
+            shown = (f"{cell:.1f}×" if cell < 20 else f"{cell:,.0f}×" for cell in cells)
+            lines.append(f"| {row.name} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def _chosen(only: str | None) -> list[Workload]:
     found = [one for one in workloads() if only is None or only.lower() in one.name.lower()]
     if not found:
@@ -64,6 +77,7 @@ def main() -> int:
     parser.add_argument("--format", default="2.2", help="data storage version")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where the files are kept")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--markdown", action="store_true", help="print the table of README.md too")
     options = parser.parse_args()
 
     chosen = _chosen(options.only)
@@ -80,6 +94,8 @@ def main() -> int:
         for row in workload.run(bench, workload.name, workload.goal):
             print(_line(row), flush=True)
             rows.append(row)
+    if options.markdown:
+        print(f"\n{_markdown(rows)}")
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 1 if any(row.wrong for row in rows) else 0
