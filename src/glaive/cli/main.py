@@ -53,9 +53,14 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except GlaiveError as error:
-            raise click.ClickException(
-                " ".join([str(error), *getattr(error, "__notes__", [])])
-            ) from error
+            notes = getattr(error, "__notes__", [])
+            raise click.ClickException(" ".join([str(error), *notes])) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+                raise
+            # Below its first line Spark prints the stacks of two machines.
+            first = str(error).strip().partition("\n")[0]
+            raise click.ClickException(f"Spark: {first}") from error
 
 
 @click.group(

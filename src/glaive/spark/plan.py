@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["FragmentRows", "FragmentSize", "batch_rows", "row_bytes", "split"]
+__all__ = ["FragmentSize", "Part", "batch_rows", "row_bytes", "split"]
 
 SPLIT_BYTES = 128 << 20
 """Upper bound for a task, the one Spark uses for files."""
@@ -41,12 +41,12 @@ class FragmentSize(NamedTuple):
     file_bytes: int
 
 
-class FragmentRows(NamedTuple):
-    """Rows ``start`` (inclusive) to ``stop`` (exclusive) of a fragment, among the live ones."""
+class Part(NamedTuple):
+    """What one task reads: ``rows`` rows from ``offset`` on, counted through some fragments."""
 
-    fragment_id: int
-    start: int
-    stop: int
+    fragment_ids: tuple[int, ...]
+    offset: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def split(
     *,
     split_bytes: int | None = None,
     parallelism: int | None = None,
-) -> list[tuple[FragmentRows, ...]]:
-    """Return one tuple of row ranges for each task; none for a dataset without rows.
+) -> list[Part]:
+    """Return one part for each task, in order; none for a dataset without rows.
 
     Parameters
     ----------
@@ -107,30 +107,36 @@ def split(
         share = total / (parallelism or os.cpu_count() or 1)
         target = min(target, max(share, SMALLEST_SPLIT_BYTES))
     parts = max(1, math.ceil(total / target - 0.01))
-    return _cut(fragments, math.ceil(rows / parts))
+    capacity = math.ceil(rows / parts)
+    if capacity > CUT_ROWS:
+        # Upwards, or the rows cut off by rounding would make a part of their own.
+        capacity = math.ceil(capacity / CUT_ROWS) * CUT_ROWS
+    return _cut(fragments, capacity)
 
 
-def _cut(fragments: Sequence[FragmentSize], capacity: int) -> list[tuple[FragmentRows, ...]]:
-    parts: list[tuple[FragmentRows, ...]] = []
-    current: list[FragmentRows] = []
-    room = capacity
+def _cut(fragments: Sequence[FragmentSize], capacity: int) -> list[Part]:
+    parts: list[Part] = []
+    ids: list[int] = []
+    offset = rows = 0
+    # No cut just for a sliver: a part may be that much larger or smaller instead.
+    sliver = min(CUT_ROWS, capacity // 8)
     for fragment in fragments:
         start = 0
-        while start < fragment.rows:
-            left = fragment.rows - start
-            # No cut just for a sliver: it may make the part a little larger instead.
-            if left <= room + min(CUT_ROWS, capacity // 8):
-                taken = left
-            else:
-                taken = min(left, max(room // CUT_ROWS, 1) * CUT_ROWS)
-            current.append(FragmentRows(fragment.fragment_id, start, start + taken))
+        while (left := fragment.rows - start) > 0:
+            room = capacity - rows
+            if ids and room <= sliver and left > room + sliver:
+                parts.append(Part(tuple(ids), offset, rows))
+                ids, rows = [], 0
+                continue
+            cut = max(room // CUT_ROWS, 1) * CUT_ROWS
+            taken = left if left <= room + sliver else min(cut, left)
+            if not ids:
+                offset = start
+            ids.append(fragment.fragment_id)
+            rows += taken
             start += taken
-            room -= taken
-            if room < min(CUT_ROWS, max(capacity // 8, 1)):
-                parts.append(tuple(current))
-                current, room = [], capacity
-    if current:
-        parts.append(tuple(current))
+    if ids:
+        parts.append(Part(tuple(ids), offset, rows))
     return parts
 
 

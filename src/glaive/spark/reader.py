@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
-from glaive.spark.plan import FragmentRows, FragmentSize, batch_rows, row_bytes, split
+from glaive.spark.plan import FragmentSize, Part, batch_rows, row_bytes, split
 from glaive.spark.types import as_spark_sends
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ LARGEST_BATCH = 256 << 20
 
 
 class LancePartition(InputPartition):
-    """What one task reads, in plain numbers: rows per batch, and row ranges of fragments."""
+    """What one task reads, in plain numbers: rows per batch, fragments, and which of their rows."""
 
-    def __init__(self, batch_size: int, parts: Sequence[FragmentRows]) -> None:
-        super().__init__((batch_size, tuple(tuple(rows) for rows in parts)))
+    def __init__(self, batch_size: int, part: Part) -> None:
+        super().__init__((batch_size, *part))
 
 
 class LanceReader(DataSourceReader):
@@ -67,20 +67,22 @@ class LanceReader(DataSourceReader):
             return
         dataset = open_dataset(self.options)
         expected = as_spark_sends(self.schema)
-        batch_size, parts = partition.value
-        for fragment_id, start, stop in parts:
-            fragment = dataset.get_fragment(fragment_id)
-            batches = fragment.to_batches(
-                columns=self.schema.names, batch_size=batch_size, offset=start, limit=stop - start
-            )
-            for batch in batches:
-                for piece in _pieces(batch):
-                    yield conform(
-                        piece,
-                        expected,
-                        allow_truncation=self.options.allow_truncation,
-                        writing=False,
-                    )
+        batch_size, fragments, offset, rows = partition.value
+        scanner = dataset.scanner(
+            columns=self.schema.names,
+            fragments=fragments,
+            offset=offset,
+            limit=rows,
+            batch_size=batch_size,
+        )
+        for batch in scanner.to_batches():
+            for piece in _pieces(batch):
+                yield conform(
+                    piece,
+                    expected,
+                    allow_truncation=self.options.allow_truncation,
+                    writing=False,
+                )
 
     def _columns_of(self, dataset: LanceDataset) -> pa.Schema:
         return pa.schema([dataset.schema.field(name) for name in self.schema.names])

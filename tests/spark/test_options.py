@@ -1,0 +1,95 @@
+"""Options as Spark hands them over: read strictly, with a way out in every message."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from glaive.errors import OptionError
+from glaive.spark.options import from_spark, to_spark
+
+
+def test_texts_become_values() -> None:
+    options = from_spark(
+        {"path": "/t", "columns": "a, b", "version": "3", "allow_truncation": "TRUE"}
+    )
+
+    assert options.uri == "/t"
+    assert options.columns == ("a", "b")
+    assert options.version == 3
+    assert options.allow_truncation is True
+
+
+def test_names_with_commas_are_given_as_json() -> None:
+    assert from_spark({"path": "/t", "columns": '["a,b", "c"]'}).columns == ("a,b", "c")
+
+
+def test_values_survive_the_way_through_spark() -> None:
+    schema = pa.schema([pa.field("v", pa.list_(pa.float16(), 4), metadata={"a": "b"})])
+    given = {
+        "columns": ["a,b", "c"],
+        "arrow_schema": schema,
+        "must_not_exist": True,
+        "batch_size": 10,
+        "storage": {"aws_region": "eu"},
+        "version": None,
+    }
+
+    options = from_spark(to_spark(given) | {"path": "/t"})
+
+    assert options.columns == ("a,b", "c")
+    assert options.arrow_schema is not None
+    assert options.arrow_schema.equals(schema, check_metadata=True)
+    assert options.must_not_exist is True
+    assert options.batch_size == 10
+    assert options.storage == {"aws_region": "eu"}
+    assert options.version is None
+
+
+def test_an_unknown_option_names_the_closest_and_all() -> None:
+    with pytest.raises(OptionError, match=r"'column' .* did you mean columns.*vector_columns"):
+        from_spark({"path": "/t", "column": "a"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("version", "0"),
+        ("version", "latest"),
+        ("batch_size", "-1"),
+        ("columns", ""),
+        ("columns", "a,,b"),
+        ("columns", "[1]"),
+        ("columns", "[nope"),
+        ("must_not_exist", "maybe"),
+        ("arrow_schema", "???"),
+        ("arrow_schema", "AAAA"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_what_was_expected(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name}: .*"):
+        from_spark({"path": "/t", name: text})
+
+
+def test_what_spark_adds_by_itself_is_no_unknown_option() -> None:
+    added = {"provider": "lance", "owner": "me", "location": "file:/t", "option.columns": "a"}
+
+    assert from_spark({"path": "/t"} | added).uri == "/t"
+
+
+@pytest.mark.parametrize(
+    ("given", "uri"),
+    [("file:/t", "/t"), ("file:///t", "file:///t"), ("s3://b/t", "s3://b/t"), ("t", "t")],
+)
+def test_paths_of_catalog_tables_become_plain_again(given: str, uri: str) -> None:
+    assert from_spark({"path": given}).uri == uri
+
+
+def test_without_a_path_the_message_tells_what_works() -> None:
+    with pytest.raises(OptionError, match="TEMPORARY VIEW v USING lance OPTIONS"):
+        from_spark({})
+
+
+def test_several_paths_are_refused() -> None:
+    with pytest.raises(OptionError, match="one dataset at a time"):
+        from_spark({"paths": '["/a", "/b"]'})

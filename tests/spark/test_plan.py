@@ -1,0 +1,84 @@
+"""Rows cut into parts for tasks: all of them once, in order, of about equal size."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.spark.plan import FragmentSize, Part, batch_rows, row_bytes, split
+
+
+def sizes(rows: list[int], file_bytes: int = 0) -> list[FragmentSize]:
+    return [FragmentSize(number, count, file_bytes) for number, count in enumerate(rows)]
+
+
+def rows_of(part: Part, fragments: list[FragmentSize]) -> list[tuple[int, int]]:
+    """Return (fragment, row) of each row of a part, as a scan of it would."""
+    line = [(number, row) for number in part.fragment_ids for row in range(fragments[number].rows)]
+    return line[part.offset : part.offset + part.rows]
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=12),
+    st.integers(1, 5),
+    st.integers(1, 4_000),
+)
+def test_each_row_is_read_once_and_in_order(rows: list[int], cores: int, width: int) -> None:
+    fragments = sizes(rows)
+
+    parts = split(fragments, width * 10_000, parallelism=cores)
+
+    everything = [(number, row) for number, count in enumerate(rows) for row in range(count)]
+    assert [row for part in parts for row in rows_of(part, fragments)] == everything
+    assert all(part.rows > 0 for part in parts)
+
+
+def test_a_dataset_without_rows_needs_no_task() -> None:
+    assert split([], 8) == []
+    assert split(sizes([0, 0]), 8) == []
+
+
+def test_a_large_fragment_is_split_among_the_cores() -> None:
+    parts = split(sizes([1_000_000]), 100, parallelism=4)
+
+    assert len(parts) == 4
+    assert max(part.rows for part in parts) < 300_000
+
+
+def test_parts_stay_below_the_limit_for_one_task() -> None:
+    parts = split(sizes([10_000_000]), 100, parallelism=1, split_bytes=100_000_000)
+
+    assert len(parts) == 10
+
+
+def test_many_small_fragments_share_a_task() -> None:
+    assert split(sizes([100] * 1_000), 30, parallelism=2) == [Part(tuple(range(1_000)), 0, 100_000)]
+
+
+def test_fragments_are_not_cut_for_a_few_rows() -> None:
+    parts = split(sizes([500_000, 500_010]), 100, parallelism=2)
+
+    assert [part.fragment_ids for part in parts] == [(0,), (1,)]
+
+
+def test_the_width_of_a_row_counts_only_the_columns_read() -> None:
+    whole = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 128))])
+
+    assert row_bytes(pa.schema([whole.field("id")]), whole, sizes([10])) == 8
+    assert row_bytes(whole, whole, sizes([10])) == 8 + 512
+
+
+def test_files_tell_the_width_of_long_values() -> None:
+    whole = pa.schema([("id", pa.int64()), ("image", pa.binary())])
+
+    wide = row_bytes(whole, whole, sizes([100], file_bytes=100 * 50_000))
+
+    assert wide == pytest.approx(50_000, rel=0.01)
+    assert batch_rows(wide) < 200
+
+
+def test_batches_neither_crumble_nor_burst() -> None:
+    assert batch_rows(1) == 65_536
+    assert batch_rows(1e9) == 64
