@@ -109,12 +109,29 @@ class FileReader(Protocol):
 class WrittenFile(Protocol):
     """What a finished writer reports: enough for a manifest's ``DataFile``."""
 
-    path: str
-    size: int
-    rows: int
-    version: FormatVersion
-    fields: list[int]
-    column_indices: list[int]
+    @property
+    def path(self) -> str:
+        """Path within the store."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def rows(self) -> int:
+        """Rows."""
+
+    @property
+    def version(self) -> FormatVersion:
+        """Format version."""
+
+    @property
+    def fields(self) -> list[int]:
+        """Ids of the fields that own a column."""
+
+    @property
+    def column_indices(self) -> list[int]:
+        """The column of each of ``fields``."""
 
 
 class FileWriter(Protocol):

@@ -33,7 +33,7 @@ class LiveRows:
         self._before = self.deleted - np.arange(len(deleted))
         keep = np.ones(rows, np.uint8)
         keep[deleted] = 0
-        bits = pa.py_buffer(memoryview(np.packbits(keep, bitorder="little")))
+        bits = pa.py_buffer(np.packbits(keep, bitorder="little").data)
         self._mask: pa.Array[Any] = pa.Array.from_buffers(pa.bool_(), rows, [None, bits])
 
     @property

@@ -212,10 +212,10 @@ class _SplitStruct:
     def cuts(self) -> NDArray[np.int64]:
         return np.unique(np.concatenate([piece.cuts() for piece in self.pieces]))
 
-    def read(self, start: int, stop: int) -> pa.Array:
+    def read(self, start: int, stop: int) -> Any:
         return _merge(self.field.type, [piece.read(start, stop) for piece in self.pieces])
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+    def take(self, rows: NDArray[np.int64]) -> Any:
         return _merge(self.field.type, [piece.take(rows) for piece in self.pieces])
 
     plan_read = read

@@ -155,4 +155,4 @@ def _whole(name: str, value: object, least: int) -> int:
 def _fragment_ids(given: object) -> tuple[int, ...]:
     if not isinstance(given, Iterable):
         raise OptionError(f"fragments: expected a list of fragments or ids, found {given!r}")
-    return tuple(int(getattr(one, "fragment_id", one)) for one in given)
+    return tuple(_whole("fragments", getattr(one, "fragment_id", one), 0) for one in given)

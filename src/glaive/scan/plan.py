@@ -129,14 +129,15 @@ def row_bytes(bound: BoundFragment) -> int:
 def _width(kind: Any) -> int:
     """Bytes of a value; negative when that is a guess."""
     if pa.types.is_fixed_size_list(kind):
-        return kind.list_size * _width(kind.value_type)
+        return int(kind.list_size) * _width(kind.value_type)
     if pa.types.is_struct(kind):
         widths = [_width(member.type) for member in kind]
         size = sum(map(abs, widths))
         return -size if any(width < 0 for width in widths) else size
-    if pa.types.is_nested(kind):
-        value = kind.value_type if not pa.types.is_map(kind) else kind.item_type
-        return -_ITEMS_GUESS * abs(_width(value))
+    if pa.types.is_map(kind):
+        return -_ITEMS_GUESS * (abs(_width(kind.key_type)) + abs(_width(kind.item_type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return -_ITEMS_GUESS * abs(_width(kind.value_type))
     try:
         return max(1, int(kind.bit_width) // 8)
     except ValueError:  # variable width

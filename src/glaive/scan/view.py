@@ -7,13 +7,16 @@ from threading import Lock
 import pyarrow as pa
 
 from glaive.scan.fragment import BoundFragment, bind_fragment
-from glaive.scan.projection import Projection
+from glaive.scan.projection import Projection, project
 from glaive.scan.snapshot import Snapshot
 
-__all__ = ["View"]
+__all__ = ["View", "Views"]
 
 _KEPT = 4096
 """Fragments kept opened per view; beyond, all are let go and opened again when needed."""
+
+_PROJECTIONS = 64
+"""Projections kept per version; beyond, all are let go."""
 
 
 class View:
@@ -42,3 +45,42 @@ class View:
     def empty(self) -> pa.Table:
         """A table of the result's schema without rows."""
         return self.schema.empty_table()
+
+
+class Views:
+    """The projections of a snapshot that were asked for, each worked out once."""
+
+    __slots__ = ("_kept", "snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._kept: dict[object, View] = {}
+
+    def scan(
+        self,
+        columns: tuple[str, ...] | None,
+        *,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> View:
+        """The view of a scan: members of structs become columns of their own."""
+        key = (columns, with_row_id, with_row_address)
+        return self._kept.get(key) or self._keep(key, nested=False)
+
+    def take(self, columns: tuple[str, ...] | None) -> View:
+        """The view of a take: members stay within their structs."""
+        return self._kept.get(columns) or self._keep((columns, False, False), nested=True)
+
+    def _keep(self, key: tuple[tuple[str, ...] | None, bool, bool], *, nested: bool) -> View:
+        columns, row_id, row_address = key
+        projection = project(
+            self.snapshot.manifest.schema,
+            columns,
+            with_row_id=row_id,
+            with_row_address=row_address,
+            nested=nested,
+        )
+        if len(self._kept) >= _PROJECTIONS:
+            self._kept.clear()
+        view = self._kept[columns if nested else key] = View(self.snapshot, projection)
+        return view

@@ -1,0 +1,109 @@
+"""One fragment of a dataset, for those who read in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.scanner import Scanner
+from glaive.errors import RowIndexError
+from glaive.format.fragment import DataFile, DeletionFile, Fragment
+from glaive.scan.take import positions, take
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+__all__ = ["LanceFragment"]
+
+
+class LanceFragment:
+    """A horizontal part of one version of a dataset. Made by ``dataset.get_fragments()``."""
+
+    __slots__ = ("_dataset", "_position", "metadata")
+
+    def __init__(self, dataset: LanceDataset, position: int) -> None:
+        self._dataset = dataset
+        self._position = position
+        self.metadata: Fragment = dataset.manifest.fragment(position)
+
+    def __repr__(self) -> str:
+        files = [file.path for file in self.metadata.files]
+        return f"LanceFragment(id={self.fragment_id}, data_files={files})"
+
+    @property
+    def fragment_id(self) -> int:
+        """Identity within the dataset."""
+        return self.metadata.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        return self._dataset.schema
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows in the files, deleted ones included."""
+        return self.metadata.physical_rows
+
+    @property
+    def num_deletions(self) -> int:
+        """Deleted rows."""
+        return self.physical_rows - self._live()
+
+    def _live(self) -> int:
+        return int(self._dataset.snapshot.live_counts[self._position])
+
+    def data_files(self) -> list[DataFile]:
+        """The files that hold the fragment's columns."""
+        return list(self.metadata.files)
+
+    def deletion_file(self) -> DeletionFile | None:
+        """The entry of the deletion file, if rows are deleted."""
+        return self.metadata.deletion_file
+
+    def count_rows(self, filter: object = None) -> int:
+        """Live rows."""
+        return self.scanner(filter=filter).count_rows()
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
+    ) -> Scanner:
+        """Describe a scan of this fragment; options as for ``dataset.scanner``."""
+        options["fragments"] = (self.fragment_id,)
+        return self._dataset.scanner(columns, filter, **options)
+
+    def to_table(
+        self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
+    ) -> pa.Table:
+        """Read the fragment into a table."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the fragment in batches."""
+        return self.scanner(columns, filter, **options).to_batches()
+
+    def to_pandas(self, columns: Sequence[str] | None = None, **kwargs: Any) -> Any:
+        """Read the fragment into a pandas frame."""
+        return self.to_table(columns).to_pandas(**kwargs)
+
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first live rows."""
+        return self.to_table(limit=num_rows, **options)
+
+    def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by position among the live rows of this fragment, in the order given."""
+        rows = positions(indices)
+        live = self._live()
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < live:
+            wrong = next(row for row in rows.tolist() if not 0 <= row < live)
+            raise RowIndexError(
+                f"row position {wrong} is out of range: fragment {self.fragment_id} has {live} "
+                "rows, counted from 0"
+            )
+        first = np.int64(self._dataset.snapshot.row_starts[self._position])
+        return take(self._dataset.take_view(columns), rows + first)

@@ -1,0 +1,78 @@
+"""Versions by number and by time, as users see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from glaive.errors import NotFoundError, OptionError, UnsupportedFeatureError
+from glaive.format.manifest import Manifest
+from glaive.format.paths import NamingScheme
+from glaive.io.store import ObjectStore
+from glaive.table.load import describe_versions, open_version
+
+__all__ = ["describe", "find_version", "version_as_of"]
+
+
+def describe(store: ObjectStore) -> list[dict[str, Any]]:
+    """All versions, oldest first: ``version``, ``timestamp`` (local, naive), ``metadata``."""
+    return [
+        {
+            "version": one.version,
+            "timestamp": one.timestamp.astimezone().replace(tzinfo=None),
+            "metadata": one.metadata,
+        }
+        for one in describe_versions(store)
+    ]
+
+
+def find_version(
+    store: ObjectStore, version: object, scheme: NamingScheme | None = None
+) -> Manifest:
+    """The manifest of a version by number.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such version.
+    OptionError, UnsupportedFeatureError
+        It is no number; tags are not known yet.
+    """
+    if isinstance(version, str | tuple):
+        raise UnsupportedFeatureError(
+            f"version {version!r}: tags and branches are not supported yet; give a number"
+        )
+    if isinstance(version, bool) or not hasattr(version, "__index__"):
+        raise OptionError(f"version: expected a number, found {version!r}")
+    number: int = version.__index__()
+    return open_version(store, number, scheme=scheme)
+
+
+def version_as_of(store: ObjectStore, asof: object) -> int:
+    """Number of the newest version made before a point in time.
+
+    Parameters
+    ----------
+    asof
+        ``datetime`` (local time unless it has a time zone) or text in ISO form.
+
+    Raises
+    ------
+    NotFoundError
+        The dataset is younger.
+    OptionError
+        It is no point in time.
+    """
+    try:
+        moment = datetime.fromisoformat(asof) if isinstance(asof, str) else asof
+    except ValueError:
+        moment = None
+    if not isinstance(moment, datetime):
+        raise OptionError(f"asof: expected a datetime or text such as 2026-05-01, found {asof!r}")
+    moment = moment.astimezone()
+    versions = describe_versions(store)
+    before = [one.version for one in versions if one.timestamp < moment]
+    if not before:
+        first = f"; the first one was made at {versions[0].timestamp}" if versions else ""
+        raise NotFoundError(f"no version of {store.uri} before {moment}{first}")
+    return before[-1]

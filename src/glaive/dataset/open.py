@@ -1,0 +1,213 @@
+"""Open a dataset, or write one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.dataset.conform import conform
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.history import find_version, version_as_of
+from glaive.dataset.source import read_source
+from glaive.dataset.write import WriteOptions, commit_fragments, find_target, write_fragments
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.io.uri import open_store
+from glaive.table.load import open_latest
+
+__all__ = ["dataset", "write_dataset"]
+
+_OPEN_IGNORED = frozenset(
+    {
+        "block_size",
+        "index_cache_size",
+        "index_cache_size_bytes",
+        "metadata_cache_size_bytes",
+        "session",
+    }
+)
+"""Options that tune what is not tuned here; accepted and without effect."""
+
+_WRITE_IGNORED = frozenset({"max_rows_per_group", "data_cache_bytes", "session"})
+
+_OPEN_LATER = frozenset(
+    {
+        "commit_lock",
+        "default_scan_options",
+        "read_params",
+        "namespace_client",
+        "table_id",
+        "base_store_params",
+    }
+)
+_WRITE_LATER = frozenset(
+    {
+        "max_page_bytes",
+        "commit_lock",
+        "auto_cleanup_options",
+        "initial_bases",
+        "target_bases",
+        "target_all_bases",
+        "base_store_params",
+        "external_blob_mode",
+        "allow_external_blob_outside_bases",
+        "blob_pack_file_size_threshold",
+        "namespace_client",
+        "table_id",
+    }
+)
+
+
+def dataset(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    asof: object = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **options: Any,
+) -> LanceDataset:
+    """Open a dataset.
+
+    Parameters
+    ----------
+    uri
+        Directory or URI such as ``s3://bucket/table``.
+    version
+        Number of the version to read; the newest by default.
+    asof
+        Read the newest version made before this point in time.
+    storage_options
+        Credentials and settings of the object store.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is no dataset.
+    NotFoundError
+        There is no such version.
+    UnsupportedFeatureError
+        The dataset uses something this reader does not know; the message names it.
+
+    Notes
+    -----
+    Two requests: a listing and the manifest. No data file is looked at.
+    """
+    if options:
+        _check_options("dataset", options, _OPEN_IGNORED, _OPEN_LATER, dataset)
+    store = open_store(uri, storage_options)
+    if version is None and asof is not None:
+        version = version_as_of(store, asof)
+    manifest = open_latest(store) if version is None else find_version(store, version)
+    return LanceDataset(store, manifest, uri=os.fspath(uri), storage_options=storage_options)
+
+
+def write_dataset(
+    data_obj: object,
+    uri: str | os.PathLike[str] | LanceDataset,
+    schema: pa.Schema | None = None,
+    mode: str = "create",
+    *,
+    max_rows_per_file: int = 1024 * 1024,
+    max_bytes_per_file: int = 90 * 1024**3,
+    progress: Any = None,
+    storage_options: Mapping[str, str] | None = None,
+    data_storage_version: str | None = None,
+    use_legacy_format: bool | None = None,
+    enable_v2_manifest_paths: bool = True,
+    enable_stable_row_ids: bool = False,
+    commit_message: str | None = None,
+    transaction_properties: Mapping[str, str] | None = None,
+    **options: Any,
+) -> LanceDataset:
+    """Write rows as a new version of a dataset; returns it opened at that version.
+
+    Parameters
+    ----------
+    data_obj
+        A table, record batches or a reader of them, a pandas or polars frame, anything that
+        offers an Arrow stream, a mapping of columns, or an iterable of rows.
+    uri
+        Directory or URI, or an opened dataset.
+    schema
+        Types to write, if they are not those of the data.
+    mode
+        ``"create"`` refuses a dataset that is there, ``"append"`` adds rows, ``"overwrite"``
+        replaces schema and rows. The last two create a dataset that is not there.
+    max_rows_per_file, max_bytes_per_file
+        When to begin a new file; each file is a fragment.
+    progress
+        Told of files: ``begin(fragment)`` and ``complete(fragment)``.
+    storage_options
+        Credentials and settings of the object store.
+    data_storage_version
+        ``"2.1"``, ``"2.2"`` or ``"stable"``; by default that of the dataset, else 2.2.
+    use_legacy_format
+        Old spelling of ``data_storage_version``.
+    enable_v2_manifest_paths, enable_stable_row_ids
+        How a new dataset is made.
+    commit_message, transaction_properties
+        Kept with the version.
+
+    Raises
+    ------
+    DatasetExistsError
+        ``create`` where there is a dataset.
+    SchemaError
+        The rows do not fit the dataset, or the format cannot hold a type.
+    CommitConflictError
+        Another writer changed what this was written for.
+    StoreError
+        The place is not writable or failed. No version was made.
+    """
+    if options:
+        _check_options("write_dataset", options, _WRITE_IGNORED, _WRITE_LATER, write_dataset)
+    if use_legacy_format is not None and data_storage_version is None:
+        data_storage_version = "legacy" if use_legacy_format else "stable"
+    wanted = WriteOptions(
+        mode=mode,  # type: ignore[arg-type]  # checked there
+        max_rows_per_file=max_rows_per_file,
+        max_bytes_per_file=max_bytes_per_file,
+        data_storage_version=data_storage_version,
+        enable_stable_row_ids=enable_stable_row_ids,
+        enable_v2_manifest_paths=enable_v2_manifest_paths,
+        transaction_properties=transaction_properties or {},
+        commit_message=commit_message,
+        progress=progress,
+    )
+    if isinstance(uri, LanceDataset):
+        opened: LanceDataset | None = uri
+        store, place, storage_options = uri.store, uri.uri, uri.storage_options
+    else:
+        opened, place = None, os.fspath(uri)
+        store = open_store(uri, storage_options)
+    source, rows = read_source(data_obj, schema)
+    if schema is not None and not source.equals(schema):
+        rows = (conform(piece, schema) for piece in rows)
+        source = schema
+    target = find_target(store, source, wanted, opened.manifest if opened else None)
+    fragments = write_fragments(store, rows, target.schema, wanted, target.version)
+    manifest = commit_fragments(target, fragments, wanted)
+    return LanceDataset(store, manifest, uri=place, storage_options=storage_options)
+
+
+def _check_options(
+    function: str, given: Mapping[str, Any], ignored: frozenset[str], later: frozenset[str], of: Any
+) -> None:
+    for name, value in given.items():
+        if name in ignored:
+            continue
+        if name in later:
+            if value is None:
+                continue
+            raise UnsupportedFeatureError(
+                f"{function}: the option {name!r} is not supported yet. Leave it out."
+            )
+        import inspect
+
+        known = [one for one in inspect.signature(of).parameters if one != "options"]
+        close = get_close_matches(name, [*known, *ignored, *later], n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {', '.join(known)}")

@@ -1,0 +1,287 @@
+"""Write rows into data files, and commit them.
+
+Files come first and are referenced by nothing; one commit makes all of them part of a new
+version, or none. Spark tasks use :func:`write_fragments` alone and leave the commit to the
+driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from glaive.dataset.conform import check_names, conform, match_schema
+from glaive.dataset.source import Rows
+from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError, StoreError
+from glaive.file.open import create_writer
+from glaive.file.protocol import FileWriter, WrittenFile
+from glaive.file.versions import resolve_version
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DataFile, Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.paths import data_file_path, new_data_file_name
+from glaive.format.transaction import Transaction
+from glaive.io.store import ObjectStore
+from glaive.table.commit import commit_transaction
+from glaive.table.load import open_latest
+from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.types import FormatVersion
+
+__all__ = ["Target", "WriteOptions", "commit_fragments", "find_target", "write_fragments"]
+
+Mode = Literal["create", "append", "overwrite"]
+_MESSAGE = "__lance_commit_message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How rows become files and a version.
+
+    Parameters
+    ----------
+    mode
+        ``create`` refuses a dataset that is there; ``append`` and ``overwrite`` create one
+        that is not.
+    max_rows_per_file
+        Rows after which a new file, and with it a new fragment, is begun.
+    max_bytes_per_file
+        Bytes after which a new file is begun, about.
+    data_storage_version
+        Format of the files by name; by default that of the dataset, else the stable one.
+    enable_stable_row_ids, enable_v2_manifest_paths
+        How a new dataset is made; an existing one stays as it is.
+    transaction_properties
+        Text entries kept with the version.
+    commit_message
+        Shown with the version.
+    progress
+        Told of files: ``begin(fragment)`` and ``complete(fragment)``.
+    """
+
+    mode: Mode = "create"
+    max_rows_per_file: int = 1024 * 1024
+    max_bytes_per_file: int = 90 * 1024**3
+    data_storage_version: str | None = None
+    enable_stable_row_ids: bool = False
+    enable_v2_manifest_paths: bool = True
+    transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    commit_message: str | None = None
+    progress: Any = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("create", "append", "overwrite"):
+            raise OptionError(
+                f"mode: expected 'create', 'append' or 'overwrite', found {self.mode!r}"
+            )
+        for name in ("max_rows_per_file", "max_bytes_per_file"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go: the version they are written for, and the columns and format they get.
+
+    ``base`` is ``None`` when the dataset is to be created.
+    """
+
+    store: ObjectStore
+    base: Manifest | None
+    schema: LanceSchema
+    version: str
+
+
+def find_target(
+    store: ObjectStore, source: pa.Schema, options: WriteOptions, base: Manifest | None = None
+) -> Target:
+    """Look at the dataset, if there is one, before a row is written.
+
+    Raises
+    ------
+    DatasetExistsError
+        ``create`` was asked for and there is a dataset already.
+    SchemaError
+        Rows with this schema do not fit, or no dataset can have such columns.
+    """
+    if base is None:
+        with suppress(DatasetNotFoundError):
+            base = open_latest(store)
+    version = options.data_storage_version
+    if base is None:
+        check_names(source.names)
+        return Target(store, None, LanceSchema.from_arrow(source), resolve_version(version))
+    if options.mode == "create":
+        raise DatasetExistsError(
+            f"{store.uri} is a dataset already (version {base.version}). Use mode='append' or "
+            "mode='overwrite', or choose another place."
+        )
+    version = resolve_version(str(base.data_format) if version is None else version)
+    if options.mode == "overwrite":
+        check_names(source.names)
+        return Target(store, base, LanceSchema.from_arrow(source), version)
+    return Target(store, base, match_schema(source, base.schema, where=store.uri), version)
+
+
+def write_fragments(
+    store: ObjectStore,
+    rows: Iterable[Rows],
+    schema: LanceSchema,
+    options: WriteOptions,
+    version: str | None = None,
+) -> list[Fragment]:
+    """Write rows into as many files as needed; one fragment each, without an id yet.
+
+    Parameters
+    ----------
+    rows
+        Pieces whose columns fit ``schema`` by name, in any order.
+    schema
+        Columns with the ids they have, or will have, in the dataset.
+    version
+        Format of the files; that of ``options`` when omitted.
+
+    Notes
+    -----
+    When anything fails, the files written so far are removed again as far as possible; no
+    version refers to them in any case.
+    """
+    arrow = schema.to_arrow()
+    roll = _Rolling(store, schema, options, version or options.data_storage_version)
+    try:
+        for piece in rows:
+            roll.write(conform(piece, arrow))
+        roll.close()
+    except BaseException:
+        roll.discard()
+        raise
+    return roll.fragments
+
+
+def commit_fragments(
+    target: Target, fragments: Iterable[Fragment], options: WriteOptions, *, once: str | None = None
+) -> Manifest:
+    """Make fragments part of the dataset: one new version, retried while others write.
+
+    ``once`` names a transaction property that identifies this commit: a version that has it
+    already is returned instead of making another one.
+    """
+    properties = dict(options.transaction_properties)
+    if options.commit_message is not None:
+        properties[_MESSAGE] = options.commit_message
+    operation: TableOperation
+    if target.base is not None and options.mode == "append":
+        operation = Append(tuple(fragments))
+    else:
+        operation = Overwrite(fragments=tuple(fragments), schema=target.schema)
+    base = target.base
+    transaction = Transaction(
+        read_version=0 if base is None else base.version,
+        operation=operation,
+        properties=properties,
+    )
+    replaces = base is None or options.data_storage_version is not None
+    commit = CommitOptions(
+        storage_version=_format(target.version) if replaces and options.mode != "append" else None,
+        enable_stable_row_ids=options.enable_stable_row_ids,
+        enable_v2_manifest_paths=options.enable_v2_manifest_paths,
+    )
+    if base is None:
+        commit = replace(commit, storage_version=_format(target.version))
+    return commit_transaction(target.store, transaction, base=base, once=once, options=commit)
+
+
+def _format(version: str) -> FormatVersion:
+    return FormatVersion(*map(int, version.split(".")))
+
+
+class _Rolling:
+    """Writes rows, beginning a new file whenever the one before is full."""
+
+    def __init__(
+        self, store: ObjectStore, schema: LanceSchema, options: WriteOptions, version: str | None
+    ) -> None:
+        self.store, self.schema, self.options, self.version = store, schema, options, version
+        self.fragments: list[Fragment] = []
+        self._writer: FileWriter | None = None
+        self._name = ""
+        self._rows = 0
+
+    def write(self, rows: Rows) -> None:
+        start = 0
+        while start < rows.num_rows:
+            if self._writer is None:
+                self._begin()
+            for piece in self._pieces(rows, start):
+                self._write(piece)
+                start += piece.num_rows
+                if self._full():
+                    self.close()
+                    break
+
+    def _pieces(self, rows: Rows, start: int) -> Iterator[Rows]:
+        """Rows from ``start`` on, in pieces that do not overfill the current file."""
+        rest = rows.num_rows - start
+        room = self.options.max_rows_per_file - self._rows
+        budget = self.options.max_bytes_per_file
+        step = min(rest, room)
+        if rows.nbytes > budget:
+            step = min(step, max(1, budget * rows.num_rows // rows.nbytes))
+        for at in range(start, start + min(rest, room), step):
+            yield rows.slice(at, min(step, start + min(rest, room) - at))
+
+    def _begin(self) -> None:
+        self._name = new_data_file_name()
+        path = data_file_path(self._name)
+        self._writer = create_writer(self.store, path, self.schema, self.version)
+        self._rows = 0
+        if self.options.progress is not None:
+            self.options.progress.begin(Fragment(files=(), physical_rows=0))
+
+    def _write(self, rows: Rows) -> None:
+        if self._writer is not None:
+            self._writer.write(rows)
+            self._rows += rows.num_rows
+
+    def _full(self) -> bool:
+        options, writer = self.options, self._writer
+        return self._rows >= options.max_rows_per_file or (
+            writer is not None and writer.position >= options.max_bytes_per_file
+        )
+
+    def close(self) -> None:
+        """Finish the current file, if there is one."""
+        if self._writer is None:
+            return
+        written = self._writer.finish()
+        self._writer = None
+        fragment = _fragment(self._name, written)
+        self.fragments.append(fragment)
+        if self.options.progress is not None:
+            self.options.progress.complete(fragment)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+        paths = [data_file_path(file.path) for one in self.fragments for file in one.files]
+        with suppress(StoreError):
+            self.store.delete(paths)
+
+
+def _fragment(name: str, written: WrittenFile) -> Fragment:
+    file = DataFile(
+        path=name,
+        fields=tuple(written.fields),
+        column_indices=tuple(written.column_indices),
+        version=written.version,
+        size=written.size,
+    )
+    return Fragment(files=(file,), physical_rows=written.rows)
