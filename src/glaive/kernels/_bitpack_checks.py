@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._bitpack_twins import BLOCK, tail_is_packed
-from glaive.kernels._tier import allocate
+from glaive.kernels._tier import allocate, as_array
 
 __all__ = [
     "BLOCK",
@@ -22,6 +22,7 @@ __all__ = [
     "room",
     "target",
     "total",
+    "writable",
 ]
 
 BLOCK_BYTES_PER_BIT = BLOCK // 8
@@ -60,6 +61,11 @@ def target(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
     if not out.is_mutable or offset < 0 or offset > out.size - size:
         raise ValueError(f"{size} bytes do not fit at {offset} of a buffer of {out.size} bytes")
     return out.slice(offset, size)
+
+
+def writable(part: pa.Buffer, out: pa.Buffer | None, offset: int) -> NDArray[np.uint8]:
+    """The bytes of a target as an array that can be written: a slice of a buffer cannot."""
+    return as_array(part) if out is None else as_array(out)[offset : offset + part.size]
 
 
 def total(counts: Int64s, most: int, where: object) -> int:

@@ -95,7 +95,7 @@ def unpack_inline(
     sizes: Int64s,
     counts: Int64s,
     word_bits: int,
-    target: pa.Buffer,
+    target: NDArray[np.uint8],
 ) -> int:
     """Return the first damaged chunk, or -1."""
     good = (counts >= 0) & (counts <= BLOCK)
@@ -109,7 +109,7 @@ def unpack_inline(
         chunks = np.flatnonzero(widths == width)
         packed = _gather(data, starts[chunks] + word, int(width) * 128)
         values[chunks] = _unpack(packed.view(values.dtype), word_bits, int(width))
-    as_array(target, values.dtype)[:] = values[np.arange(BLOCK) < counts[:, None]]
+    target.view(values.dtype)[:] = values[np.arange(BLOCK) < counts[:, None]]
     return -1
 
 
@@ -133,7 +133,7 @@ def take_inline(
     chunk: Int64s,
     index: Int64s,
     word_bits: int,
-    target: pa.Buffer,
+    target: NDArray[np.uint8],
 ) -> int:
     """Return the first value that cannot be read, or -1."""
     good = (chunk >= 0) & (chunk < len(starts)) & (index >= 0) & (index < BLOCK)
@@ -156,7 +156,7 @@ def take_inline(
     # One bit more than the width, then one less: a mask of a whole word needs no special case.
     half = np.maximum(widths - 1, 0).astype(dtype)
     mask = np.where(widths > 0, (one << half) - one | (one << half), dtype.type(0))
-    as_array(target, dtype)[:] = values & mask
+    target.view(dtype)[:] = values & mask
     return -1
 
 
@@ -172,7 +172,7 @@ def unpack_out_of_line(
     counts: Int64s,
     word_bits: int,
     width: int,
-    target: pa.Buffer,
+    target: NDArray[np.uint8],
 ) -> None:
     dtype, word = _dtype(word_bits), word_bits // 8
     tails = counts & (BLOCK - 1)
@@ -186,7 +186,7 @@ def unpack_out_of_line(
     packed = _gather(data, starts[block_of] + nth * width * 128, width * 128)
     values = _unpack(packed.view(dtype), word_bits, width)
     first = np.cumsum(counts) - counts
-    out = as_array(target, dtype)
+    out = target.view(dtype)
     at = (first[block_of] + nth * BLOCK)[:, None] + np.arange(BLOCK)
     keep = np.arange(BLOCK) < kept[:, None]
     out[at[keep]] = values[keep]

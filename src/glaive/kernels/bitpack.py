@@ -79,7 +79,8 @@ def unpack_inline(
             len(starts), word_bits, target.address, total, scratch.address,
         )  # fmt: skip
     else:
-        bad = twins.unpack_inline(data, starts, sizes, counts, word_bits, target)
+        into = checks.writable(target, out, offset)
+        bad = twins.unpack_inline(data, starts, sizes, counts, word_bits, into)
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
@@ -115,7 +116,7 @@ def take_inline(
             address(chunk), address(index), len(chunk), word_bits, target.address,
         )  # fmt: skip
     else:
-        bad = twins.take_inline(data, starts, sizes, chunk, index, word_bits, target)
+        bad = twins.take_inline(data, starts, sizes, chunk, index, word_bits, as_array(target))
     if bad >= 0:
         c, at = int(chunk[bad]), int(index[bad])
         if not (0 <= c < len(starts) and 0 <= at < BLOCK):
@@ -163,7 +164,8 @@ def unpack_out_of_line(
             target.address, scratch.address,
         )  # fmt: skip
     else:
-        twins.unpack_out_of_line(data, starts, sizes, counts, word_bits, width, target)
+        into = checks.writable(target, out, offset)
+        twins.unpack_out_of_line(data, starts, sizes, counts, word_bits, width, into)
     return target
 
 

@@ -33,19 +33,23 @@ def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, f
     """
     from glaive import kernels
 
-    names = [module.name for module in iter_modules(kernels.__path__) if _has_doors(module.name)]
     seconds: dict[str, float] = {}
-    if progress is not None:
-        progress(0, len(names))
     with force_tier("numba"):
-        for name in names:
+        modules = [
+            import_module(f"glaive.kernels.{module.name}")
+            for module in iter_modules(kernels.__path__)
+        ]
+        exercises = {
+            module.__name__.rpartition(".")[2]: module.exercise
+            for module in modules
+            if hasattr(module, "exercise")
+        }
+        if progress is not None:
+            progress(0, len(exercises))
+        for name, exercise in exercises.items():
             started = perf_counter()
-            import_module(f"glaive.kernels.{name}").exercise()
+            exercise()
             seconds[name] = perf_counter() - started
             if progress is not None:
-                progress(len(seconds), len(names))
+                progress(len(seconds), len(exercises))
     return seconds
-
-
-def _has_doors(name: str) -> bool:
-    return not name.startswith("_") and name not in ("loops", "warmup")

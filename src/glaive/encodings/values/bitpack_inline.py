@@ -127,7 +127,7 @@ class InlineBitpacking(ValueEncoding):
                 "use out-of-line bit-packing"
             )
         values, count = fixed.values, int(counts.sum())
-        if (counts[:-1] != BLOCK).any():
+        if (counts[:-1] != BLOCK).any() or not counts[-1:].all():
             # Give every block 1,024 places: the kernel packs at that stride.
             padded = np.zeros((len(counts), BLOCK), f"<u{self.bits // 8}")
             padded[np.arange(BLOCK) < counts[:, None]] = as_array(values, padded.dtype)[:count]
