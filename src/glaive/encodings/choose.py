@@ -91,7 +91,20 @@ def encode_page(
     stats = VariableStats.of(block) if isinstance(block, Variable) else None
     widest = stats.longest if stats is not None else _width(array.type)
     if widest < MINIBLOCK_MAX_VALUE:
-        page = _mini(block, stats, array.type, levels, rows, options)
+        values, encoding, dictionary = _mini_encoding(block, stats, array.type, options)
+        if _is_plain(values, encoding, levels) and dictionary is None:
+            return encode_full_zip_page(values, encoding, layers=levels.layers, rows=rows)
+        page = encode_mini_page(
+            values,
+            encoding,
+            levels.rep,
+            levels.definition,
+            levels.layers,
+            rows,
+            dictionary=dictionary,
+            large_chunks=options.large_chunks,
+            level_runs=options.level_runs,
+        )
         if page is not None or rows > 1:
             return page
     return encode_full_zip_page(
@@ -170,40 +183,32 @@ def _width(kind: pa.DataType) -> int:
     return 0 if bits is None else (bits + 7) // 8
 
 
-def _mini(
-    block: Block,
-    stats: VariableStats | None,
-    kind: pa.DataType,
-    levels: Levels,
-    rows: int,
-    options: PageOptions,
-) -> EncodedPage | None:
-    dictionary = None
+def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
+    """Bytes as they are in memory, one behind the other: a full-zip page without levels.
+
+    It has no chunk headers between the values, so a scan is a view of the file and one value
+    is one read at a known place.
+    """
+    if levels.rep is not None or levels.definition is not None:
+        return False
+    return isinstance(encoding, Flat) and isinstance(values, FixedWidth) and values.bits % 8 == 0
+
+
+def _mini_encoding(
+    block: Block, stats: VariableStats | None, kind: pa.DataType, options: PageOptions
+) -> tuple[Block, ValueEncoding, tuple[Block, ValueEncoding] | None]:
+    """Values, encoding and dictionary (items and their encoding) of a mini-block page."""
     if isinstance(block, FixedList):
-        encoding: ValueEncoding = FixedSizeList.for_block(block)
-    else:
-        found = _dictionary(block, options)
-        if found is not None:
-            dictionary = (found.items, _item_encoding(found.items, options))
-            block = found.indices
-            encoding = _cheapest(FixedStats(found.indices))
-        elif stats is not None:
-            encoding = _text_encoding(stats, kind)
-        elif isinstance(block, FixedWidth):
-            encoding = _cheapest(FixedStats(block))
-        else:
-            raise SchemaError(f"values of type {kind} cannot be written yet")
-    return encode_mini_page(
-        block,
-        encoding,
-        levels.rep,
-        levels.definition,
-        levels.layers,
-        rows,
-        dictionary=dictionary,
-        large_chunks=options.large_chunks,
-        level_runs=options.level_runs,
-    )
+        return block, FixedSizeList.for_block(block), None
+    found = _dictionary(block, options)
+    if found is not None:
+        dictionary = (found.items, _item_encoding(found.items, options))
+        return found.indices, _cheapest(FixedStats(found.indices)), dictionary
+    if stats is not None:
+        return block, _text_encoding(stats, kind), None
+    if isinstance(block, FixedWidth):
+        return block, _cheapest(FixedStats(block)), None
+    raise SchemaError(f"values of type {kind} cannot be written yet")
 
 
 def _dictionary(block: Block, options: PageOptions) -> Dictionary | None:
