@@ -278,7 +278,8 @@ def _damaged(place: str, where: Where) -> CorruptFileError:
 def exercise() -> None:
     """Call every door once with a tiny input."""
     table = SymbolTable((b"abc", b"de", b"f"))
+    count = _TINY + 1
     text = b"abcdefg" * 64
-    offsets = as_buffer(np.array([0, len(text)], np.int32))
-    coded = encode_strings(table, Strings(offsets, 32, pa.py_buffer(text)), 1)
-    decode_strings(table, coded, 1, Where("warm-up"))
+    offsets = as_buffer(np.arange(count + 1, dtype=np.int32) * (len(text) // count))
+    coded = encode_strings(table, Strings(offsets, 32, pa.py_buffer(text)), count)
+    decode_strings(table, coded, count, Where("warm-up"))
