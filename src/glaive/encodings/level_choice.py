@@ -57,12 +57,12 @@ def choose_level_encoding(
         packed = int(out_of_line_sizes(counts, LEVEL_BITS, width).sum())
         if packed < smallest:
             best, smallest = _out_of_line(width), packed
-    if runs and run_bytes(levels, counts, smallest) < smallest:
+    if runs and _run_bytes(levels, counts, smallest) < smallest:
         best = _runs(flat)
     return read_encoding(best, _WHERE)
 
 
-def run_bytes(levels: NDArray[np.uint16], counts: NDArray[np.int64], limit: int) -> int:
+def _run_bytes(levels: NDArray[np.uint16], counts: NDArray[np.int64], limit: int) -> int:
     """Bytes of the levels as run lengths; any number ≥ ``limit`` when that is passed."""
     changes = levels[1:] != levels[:-1]
     least = RUN_HEADER * len(counts) + RUN_BYTES * (int(np.count_nonzero(changes)) + 1)

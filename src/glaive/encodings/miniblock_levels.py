@@ -27,7 +27,15 @@ from glaive.kernels.bitpack import LevelForm, unpack_level_bits
 from glaive.kernels.chunks import ChunkHeaders, count_levels, find_row
 from glaive.types import Where
 
-__all__ = ["NULL_BIT", "LevelReader", "ListChunks", "select_rows", "trim_rows"]
+__all__ = [
+    "NULL_BIT",
+    "LevelReader",
+    "ListChunks",
+    "RowCut",
+    "RowPick",
+    "select_rows",
+    "trim_rows",
+]
 
 NULL_BIT = pa.py_buffer(b"\0")
 """Validity bitmap of a single null."""

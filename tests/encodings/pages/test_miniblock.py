@@ -13,6 +13,7 @@ from tests.encodings.pages.mini_samples import (
     FLAT,
     HERE,
     ITEM,
+    NULLABLE,
     SAMPLES,
     Chopped,
     Entry,
@@ -21,6 +22,7 @@ from tests.encodings.pages.mini_samples import (
     entries_of,
     flat_page,
     flatten,
+    make_sample,
     numbers,
     write,
 )
@@ -59,6 +61,17 @@ def test_what_is_written_reads_back_in_any_range_and_order(
             leaf = storage.drive(page.take(np.array(rows, np.int64)))
             assert leaf.rows == len(rows)
             assert entries_of(leaf) == flatten([sample.rows[row] for row in rows])
+
+
+@pytest.mark.parametrize("entries", [1, 64, 1024, 1025, 1088, 1089, 2047, 2048, 3000])
+@pytest.mark.parametrize("chunk", [1024, 4096])
+def test_every_single_row_of_a_nullable_page_can_be_taken(entries: int, chunk: int) -> None:
+    sample = make_sample((NULLABLE,), entries, entries, 0, 0.4)
+    page = Storage().open(write(sample, Chopped(chunk), large=False), mapped=True)
+    for row in range(entries):
+        leaf = page.take(np.array([row]))
+        assert isinstance(leaf, Leaf)
+        assert entries_of(leaf) == sample.rows[row]
 
 
 @given(SAMPLES, st.integers(1, 12), st.booleans())

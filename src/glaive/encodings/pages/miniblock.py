@@ -14,6 +14,9 @@ their levels and all their values to one codec call each. On a mapped file nothi
 fetched; else the small buffers come first and are kept, then just the chunks that are
 needed. A page that is read whole, or is small, comes with one request.
 
+Memory: a chunk has at least 8 bytes and a word, and can claim at most 65,535 levels of each
+kind, so that a damaged page makes a reader allocate 26 KiB per byte it has at most.
+
 Specification: "Mini-block pages" in ``docs/format/pages.md``.
 """
 
