@@ -10,6 +10,7 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -34,34 +35,50 @@ UNIQUE_SHARE = 0.98
 """Share of distinct values in the sample from which a dictionary is hopeless."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VariableStats:
-    """Facts about the strings of a block; ``distinct`` is estimated from a sample."""
+    """Facts about the strings of a block; those that cost more are found when asked for."""
 
     block: Variable
     count: int
     data_bytes: int
     shortest: int
     longest: int
-    distinct: int
-    all_equal: bool
 
     @classmethod
     def of(cls, block: Variable) -> VariableStats:
-        """Gather the facts. Cost: one pass over the offsets, a few thousand values."""
+        """Gather the facts. Cost: one pass over the offsets."""
         strings = Strings(block.offsets, block.offset_bits, block.data)
         shortest, longest = value_lengths(*strings, block.count)
         ends = as_offsets(block.offsets, block.offset_bits)
-        first, last = int(ends[0]), int(ends[block.count])
-        return cls(
-            block,
-            block.count,
-            last - first,
-            shortest,
-            longest,
-            _distinct(block),
-            shortest == longest and _repeats(block.data, first, last, longest),
-        )
+        size = int(ends[block.count]) - int(ends[0])
+        return cls(block, block.count, size, shortest, longest)
+
+    @cached_property
+    def distinct(self) -> int:
+        """Distinct values, from a sample: those seen once are scaled by a square root.
+
+        Right within that root, ``sqrt(count / 4096)``, whatever the distribution.
+        """
+        if self.count == 0:
+            return 0
+        seen, once = _sampled(self.block)
+        if self.count <= SAMPLE:
+            return seen
+        return min(self.count, seen - once + int(once * (self.count / SAMPLE) ** 0.5))
+
+    @cached_property
+    def all_equal(self) -> bool:
+        """Whether there is one value, again and again. Cost: one comparison of all bytes."""
+        if self.shortest != self.longest or self.data_bytes <= self.longest:
+            return self.shortest == self.longest
+        first = int(as_offsets(self.block.offsets, self.block.offset_bits)[0])
+        data, size = self.block.data, self.longest
+        # Cheap for most columns: the second value already differs.
+        if not data.slice(first, size).equals(data.slice(first + size, size)):
+            return False
+        rest = self.data_bytes - size
+        return data.slice(first, rest).equals(data.slice(first + size, rest))
 
 
 def build_dictionary(
@@ -118,17 +135,6 @@ def dictionary_bytes(block: Dictionary) -> int:
     raise TypeError(f"dictionary items in a {type(items).__name__} block")
 
 
-def _distinct(block: Variable) -> int:
-    """Estimate the distinct values: those seen often once, those seen once scaled up."""
-    count = block.count
-    if count == 0:
-        return 0
-    seen, once = _sampled(block)
-    if count <= SAMPLE:
-        return seen
-    return min(count, seen - once + int(once * (count / SAMPLE) ** 0.5))
-
-
 def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
     """Return how many distinct values a sample has, and how many of them once."""
     count = block.count
@@ -148,16 +154,3 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
         indices = numbered.indices if numbered else pa.py_buffer(b"")
     times = np.bincount(as_array(indices, np.uint32)[:taken])
     return len(times), int((times == 1).sum())
-
-
-def _repeats(data: pa.Buffer, first: int, last: int, size: int) -> bool:
-    """Whether ``data[first:last]`` is one value of ``size`` bytes, again and again."""
-    if last - first <= size:
-        return True
-    # Cheap for most columns: the second value already differs.
-    head = data.slice(first, size)
-    if not head.equals(data.slice(first + size, size)):
-        return False
-    return data.slice(first, last - first - size).equals(
-        data.slice(first + size, last - first - size)
-    )
