@@ -21,6 +21,7 @@ from glaive.config import settings
 from glaive.errors import StoreError
 from glaive.io.failures import from_system
 from glaive.io.mapped import MappedReader
+from glaive.io.reserve import STEP, release, reserve
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 
 __all__ = ["LocalSink", "LocalStore"]
@@ -182,19 +183,24 @@ class LocalStore:
                 raise from_system(error, full, "delete") from None
 
 
+_RESERVE_FROM = 1024 * 1024
+"""Bytes of one write from which blocks are reserved ahead."""
+
+
 class LocalSink:
     """A file being written under a temporary name.
 
     Pieces go straight to the operating system, so they may be reused after ``write``.
     """
 
-    __slots__ = ("_fd", "_full", "_temporary", "position")
+    __slots__ = ("_fd", "_full", "_reserved", "_temporary", "position")
 
     def __init__(self, full: str) -> None:
         self._full = full
         folder, name = os.path.split(full)
         self._temporary = f"{folder}/.{name}.{secrets.token_hex(8)}{_TEMPORARY}"
         self.position = 0
+        self._reserved = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
             try:
@@ -209,6 +215,10 @@ class LocalSink:
         """Append pieces with as few system calls as possible."""
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
+        size = sum(memoryview(piece).nbytes for piece in data)
+        if size >= _RESERVE_FROM and self.position + size > self._reserved:
+            ahead = max(size, STEP)
+            self._reserved = reserve(self._fd, max(self.position, self._reserved), ahead)
         try:
             self.position += _write_all(self._fd, data)
         except OSError as error:
@@ -224,6 +234,8 @@ class LocalSink:
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         try:
+            if self._reserved > self.position:
+                release(self._fd, self.position)
             if settings.fsync:
                 os.fsync(self._fd)
             os.close(self._fd)
