@@ -28,7 +28,7 @@ from glaive.errors import (
 )
 from glaive.format.flags import Feature, check_writable, recompute
 from glaive.format.manifest import WRITER, Manifest, encode_manifest
-from glaive.format.paths import transaction_path
+from glaive.format.paths import manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.handlers import put_manifest
@@ -125,6 +125,7 @@ class _Commit:
 
     def run(self) -> Manifest:
         options = self.options
+        read_operation(self.transaction.operation)  # refused before anything is written
         started = time.perf_counter()
         done = self._catch_up_from_read_version()
         if done is not None:
@@ -149,7 +150,7 @@ class _Commit:
                 write_hint(self.store, version)
                 return Manifest(
                     draft.wire,
-                    where=self.store.full(f"version {version}"),
+                    where=self.store.full(manifest_path(version, scheme)),
                     scheme=scheme,
                     transaction=encoded,
                     index_section=draft.index_section,

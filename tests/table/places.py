@@ -1,0 +1,66 @@
+"""Stores to commit to, and fragments that need no data behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DataFile, Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.paths import new_data_file_name
+from glaive.format.transaction import Transaction
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+from glaive.table.commit import commit_transaction
+from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.protocol import CommitOptions
+from glaive.types import FormatVersion
+
+SCHEMA = LanceSchema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+V2_2 = FormatVersion(2, 2)
+KINDS = ["local", "memory"]
+
+
+def make_store(kind: str, tmp_path: Path) -> ObjectStore:
+    """An empty store of a kind."""
+    if kind == "local":
+        return LocalStore(tmp_path / "table")
+    return open_store(f"memory://{uuid4().hex}/table")
+
+
+def fragment(rows: int = 10, version: FormatVersion = V2_2) -> Fragment:
+    """A fragment whose file nobody opens."""
+    file = DataFile(
+        path=new_data_file_name(), fields=(0, 1), column_indices=(0, 1), version=version, size=99
+    )
+    return Fragment(files=(file,), physical_rows=rows)
+
+
+def create(store: ObjectStore, rows: int = 10, options: CommitOptions | None = None) -> Manifest:
+    """Make version 1."""
+    operation = Overwrite(fragments=(fragment(rows),), schema=SCHEMA)
+    return commit_transaction(
+        store, Transaction(read_version=0, operation=operation), options=options
+    )
+
+
+def append(base: Manifest, rows: int = 10) -> Transaction:
+    """A transaction that adds one fragment to a version."""
+    return Transaction(read_version=base.version, operation=Append((fragment(rows),)))
+
+
+def overwrite(base: Manifest, rows: int = 10) -> Transaction:
+    """A transaction that replaces a version."""
+    operation = Overwrite(fragments=(fragment(rows),), schema=SCHEMA)
+    return Transaction(read_version=base.version, operation=operation)
+
+
+def names(store: ObjectStore, folder: str) -> Iterator[str]:
+    """Names of the files in a folder."""
+    return (meta.path.rpartition("/")[2] for meta in store.list(folder))

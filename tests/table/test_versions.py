@@ -1,0 +1,151 @@
+"""Versions are found by listing, in both naming schemes, at little cost."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from glaive.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    NotFoundError,
+    NotLanceError,
+    UnsupportedFeatureError,
+)
+from glaive.format.paths import HINT, manifest_path
+from glaive.io.counting import CountingStore, Fault
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
+from glaive.table.commit import commit_transaction
+from glaive.table.load import describe_versions, open_latest, open_version
+from glaive.table.protocol import CommitOptions
+from glaive.table.versions import latest, list_versions, read_hint, write_hint
+
+from .places import KINDS, append, create, make_store
+
+V1 = CommitOptions(enable_v2_manifest_paths=False)
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return make_store(request.param, tmp_path)
+
+
+@pytest.mark.parametrize("options", [CommitOptions(), V1], ids=["V2", "V1"])
+def test_the_newest_version_is_opened(store: ObjectStore, options: CommitOptions) -> None:
+    base = create(store, options=options)
+    for _ in range(11):
+        base = commit_transaction(store, append(base), base=base)
+    assert open_latest(store).version == 12
+    assert open_latest(store).scheme == options.scheme
+    assert [one.version for one in list_versions(store)] == list(range(1, 13))
+    assert open_version(store, 3).num_fragments == 3
+
+
+def test_opening_costs_one_listing_and_one_read(store: ObjectStore) -> None:
+    create(store)
+    counting = CountingStore(store)
+    open_latest(counting)
+    assert [request.method for request in counting.log] == ["list", "get"]
+
+
+def test_a_version_that_is_not_there_is_reported_with_those_that_are(store: ObjectStore) -> None:
+    base = create(store)
+    commit_transaction(store, append(base), base=base)
+    for version in (3, 0, -1, 2**70):
+        with pytest.raises(NotFoundError, match=rf"no version {version} .*newest is 2.*1, 2"):
+            open_version(store, version)
+
+
+def test_a_place_without_manifests_is_no_dataset(store: ObjectStore) -> None:
+    store.put("data/x.lance", [b"x"])
+    with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*_versions.*write_dataset"):
+        open_latest(store)
+    with pytest.raises(DatasetNotFoundError):
+        open_version(store, 1)
+
+
+def test_other_files_beside_manifests_are_ignored(store: ObjectStore) -> None:
+    create(store)
+    for name in ("1.manifest#1", "notes.txt", "d9223372036854775815.manifest"):
+        store.put(f"_versions/{name}", [b"x"])
+    assert open_latest(store).version == 1
+    assert len(list_versions(store)) == 1
+
+
+def test_two_naming_schemes_in_one_place_are_damage(store: ObjectStore) -> None:
+    create(store)
+    for version in (1, 2):
+        store.put(manifest_path(version, "V1"), [b"x"])
+        with pytest.raises(CorruptFileError, match="one naming scheme"):
+            list_versions(store)
+        with pytest.raises(CorruptFileError, match="one naming scheme"):
+            open_latest(store)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 100, -1, -5])
+def test_a_manifest_that_was_cut_off_is_reported(tmp_path: Path, keep: int) -> None:
+    store = LocalStore(tmp_path)
+    create(store)
+    path = latest(store).path
+    data = store.get(path).to_pybytes()
+    store.put(path, [data[:keep]])
+    with pytest.raises((NotLanceError, CorruptFileError), match=r"18446744073709551614\.manifest"):
+        open_latest(store)
+
+
+def test_a_version_that_needs_unknown_features_is_refused(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    manifest = create(store)
+    wire = type(manifest.wire)()
+    wire.CopyFrom(manifest.wire)
+    from glaive.format.manifest import encode_manifest
+
+    wire.reader_feature_flags = 1 << 30
+    store.put(latest(store).path, encode_manifest(wire, transaction=b"", index_section=None))
+    with pytest.raises(UnsupportedFeatureError, match="flag 30"):
+        open_latest(store)
+
+
+def test_versions_are_described(store: ObjectStore) -> None:
+    base = create(store, rows=7)
+    commit_transaction(store, append(base, 5), base=base)
+    first, second = describe_versions(store)
+    assert (first.version, second.version) == (1, 2)
+    assert first.timestamp <= second.timestamp
+    assert second.metadata == {
+        "total_data_file_rows": "12",
+        "total_data_files": "2",
+        "total_deletion_file_rows": "0",
+        "total_deletion_files": "0",
+        "total_files_size": "198",
+        "total_fragments": "2",
+        "total_rows": "12",
+    }
+
+
+def test_the_hint_is_written_and_read(store: ObjectStore) -> None:
+    assert read_hint(store) is None
+    for version in (9, 8, 10, 11, 99, 100):
+        write_hint(store, version)
+        assert store.get(HINT).to_pybytes() == b'{"version":%d}' % version
+        assert read_hint(store) == version
+
+
+@pytest.mark.parametrize("content", [b"", b"7", b"{}", b'{"version":"x"}', b"\xff", b"[]"])
+def test_a_hint_that_says_nothing_is_none(store: ObjectStore, content: bytes) -> None:
+    store.put(HINT, [content])
+    assert read_hint(store) is None
+
+
+def test_a_hint_that_cannot_be_written_is_logged(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting = CountingStore(store)
+    counting.inject(Fault(at=1, method="put", path=HINT))
+    with caplog.at_level(logging.DEBUG):
+        base = create(counting)
+    assert base.version == open_latest(store).version == 1
+    assert "version hint" in caplog.text
