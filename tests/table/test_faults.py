@@ -1,0 +1,117 @@
+"""Whatever request of a commit fails, readers see the old version or the new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from glaive.errors import CommitError, GlaiveError, ObjectNotFoundError, StoreError
+from glaive.format.manifest import Manifest
+from glaive.format.transaction import Transaction
+from glaive.io.counting import CountingStore, Fault
+from glaive.io.store import ObjectStore
+from glaive.table.commit import commit_transaction
+from glaive.table.load import load_numbered, open_latest, read_transaction
+
+from .places import KINDS, append, create, make_store, overwrite
+
+REQUESTS = 10
+"""More than a commit makes, with and without another writer in between."""
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return make_store(request.param, tmp_path)
+
+
+def commits_of(store: ObjectStore, transaction: Transaction) -> list[int]:
+    """Versions that this transaction made."""
+    made = []
+    for version in range(1, open_latest(store).version + 1):
+        theirs = read_transaction(store, load_numbered(store, version, "V2"))
+        if theirs is not None and theirs.uuid == transaction.uuid:
+            made.append(version)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["fail", "lie"])
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "after another writer"])
+@pytest.mark.parametrize("at", range(1, REQUESTS + 1))
+def test_a_commit_is_made_once_or_not_at_all(
+    store: ObjectStore, at: int, kind: Literal["fail", "lie"], *, behind: bool
+) -> None:
+    base = create(store)
+    mine = append(base, 7)
+    expected = base.version
+    if behind:
+        expected = commit_transaction(store, append(base), base=base).version
+    failing = CountingStore(store)
+    failing.inject(Fault(at=at, kind=kind))
+    made: Manifest | None = None
+    try:
+        made = commit_transaction(failing, mine, base=base)
+    except GlaiveError as error:
+        assert isinstance(error, StoreError)  # noqa: PT017  # other errors would be wrong
+    seen = open_latest(store)
+    if made is None:
+        assert seen.version == expected
+        assert commits_of(store, mine) == []
+    else:
+        assert seen.wire == made.wire
+        assert commits_of(store, mine) == [expected + 1]
+    # Doing it again makes the version, if it was not made, and nothing else.
+    again = commit_transaction(store, mine, base=base)
+    assert commits_of(store, mine) == [again.version] == [expected + 1]
+    assert again.count_rows() == base.count_rows() + 7 + (10 if behind else 0)
+
+
+@pytest.mark.parametrize("kind", ["fail", "lie"])
+@pytest.mark.parametrize("at", range(1, REQUESTS + 1))
+def test_a_creation_is_made_or_not(
+    store: ObjectStore, at: int, kind: Literal["fail", "lie"]
+) -> None:
+    failing = CountingStore(store)
+    failing.inject(Fault(at=at, kind=kind))
+    try:
+        made = create(failing)
+    except StoreError:
+        assert list(store.list("_versions")) == []
+        create(store)
+    else:
+        assert open_latest(store).wire == made.wire
+    assert open_latest(store).version == 1
+
+
+def test_a_lost_answer_is_no_failure(store: ObjectStore) -> None:
+    base = create(store)
+    failing = CountingStore(store)
+    failing.inject(Fault(at=1, kind="lie", method="put", path=".manifest"))
+    made = commit_transaction(failing, append(base), base=base)
+    assert made.version == open_latest(store).version == 2
+
+
+def test_a_lost_answer_of_a_commit_that_came_second_is_retried(store: ObjectStore) -> None:
+    base = create(store)
+    late = append(base)
+    commit_transaction(store, append(base), base=base)
+    store.delete(["_versions/latest_version_hint.json"])
+    store.put("_versions/latest_version_hint.json", [b'{"version":1}'])
+    failing = CountingStore(store)
+    failing.inject(Fault(at=1, kind="fail", method="put", path=".manifest"))
+    assert commit_transaction(failing, late, base=base).version == 3
+
+
+def test_an_outcome_that_cannot_be_learned_is_said_so(store: ObjectStore) -> None:
+    base = create(store)
+    mine = overwrite(base)
+    failing = CountingStore(store)
+    failing.inject(Fault(at=1, kind="lie", method="put", path=".manifest"))
+    failing.inject(Fault(at=1, kind="fail", method="get", path=".manifest", forever=True))
+    with pytest.raises(CommitError, match=r"version 2 of .* may or may not have been made"):
+        commit_transaction(failing, mine, base=base)
+    # The repeated commit is recognised: an overwrite would conflict with itself.
+    assert commit_transaction(store, mine, base=base).version == 2
+    with pytest.raises(ObjectNotFoundError):
+        load_numbered(store, 3, "V2")
