@@ -63,10 +63,46 @@ class _Queue:
     waiting: int = 0
     written: int = 0
 
-    def take(self) -> pa.Array:
-        """Everything that waits, as one array; the queue is empty afterwards."""
+    def put(self, array: pa.Array) -> None:
+        """Let an array wait."""
+        self.arrays.append(array)
+        self.waiting += _weight(array)
+
+    def pages(self, *, last: bool) -> Iterator[pa.Array]:
+        """Take out arrays of about a page each; a short rest waits on unless it is the last.
+
+        Large arrays are cut, small ones joined; an array that makes a page is not copied.
+        """
         arrays, self.arrays, self.waiting = self.arrays, [], 0
-        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        group: list[pa.Array] = []
+        size = 0
+        for array in arrays:
+            weight = _weight(array)
+            if group and size + weight > self.budget * 3 // 2:
+                yield _joined(group)
+                group, size = [], 0
+            group.append(array)
+            size += weight
+            if size >= self.budget:
+                whole, group = _joined(group), []
+                count = max(1, round(size / self.budget))
+                step = -(-len(whole) // count)
+                for first in range(0, len(whole), step):
+                    yield whole.slice(first, step)
+                size = 0
+        if group and (last or size >= self.budget // 2):
+            yield _joined(group)
+        elif group:
+            self.arrays, self.waiting = group, size
+
+
+def _weight(array: pa.Array) -> int:
+    """Bytes of an array, and something for one without: levels take room too."""
+    return max(int(array.nbytes), len(array) // 8, 1)
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 class FileV2Writer:
@@ -133,8 +169,7 @@ class FileV2Writer:
             chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             for chunk in chunks:
                 if len(chunk):
-                    queue.arrays.append(chunk)
-                    queue.waiting += max(chunk.nbytes, len(chunk) // 8)
+                    queue.put(chunk)
         self._rows += batch.num_rows
         self._flush([queue for queue in self._queues if queue.waiting >= queue.budget], last=False)
 
@@ -158,25 +193,12 @@ class FileV2Writer:
     # ------------------------------------------------------------------ pages
 
     def _flush(self, queues: Sequence[_Queue], *, last: bool) -> None:
-        jobs = (job for queue in queues for job in self._jobs(queue, last=last))
+        jobs = ((queue, page) for queue in queues for page in queue.pages(last=last))
         for queue, pages in ordered_map(self._encode, jobs):
             for columns in pages:
                 for column, page in columns:
                     self._append(column, page, queue.written)
                 queue.written += columns[0][1].rows
-
-    def _jobs(self, queue: _Queue, *, last: bool) -> Iterator[tuple[_Queue, pa.Array]]:
-        """Cut what waits into arrays of about a page; a short rest waits on."""
-        bytes_waiting = queue.waiting
-        array = queue.take()
-        pages = max(1, bytes_waiting // queue.budget)
-        step = -(-len(array) // pages)
-        for first in range(0, len(array), step):
-            piece = array.slice(first, step)
-            if not last and len(piece) < step // 2:
-                queue.arrays, queue.waiting = [piece], piece.nbytes
-                return
-            yield queue, piece
 
     def _encode(
         self, job: tuple[_Queue, pa.Array]
