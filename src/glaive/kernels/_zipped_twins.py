@@ -190,7 +190,14 @@ def gather_pieces(
     data: NDArray[np.uint8], starts: Words, sizes: Words, out: NDArray[np.uint8]
 ) -> None:
     ends = np.cumsum(sizes)
-    if len(out) >= _LONG_PIECE * len(starts):
+    even = len(starts) - 1
+    if even > 1 and not np.ptp(sizes[:even]) and not np.ptp(np.diff(starts[:even])):
+        # All but the last alike, as in a page of full chunks: one copy with a stride.
+        shape, steps = (even, int(sizes[0])), (int(starts[1] - starts[0]), 1)
+        rows = np.lib.stride_tricks.as_strided(data[starts[0] :], shape, steps, writeable=False)
+        out[: ends[even - 1]].reshape(shape)[:] = rows
+        out[ends[even - 1] :] = data[starts[even] : starts[even] + sizes[even]]
+    elif len(out) >= _LONG_PIECE * len(starts):
         pieces = zip((ends - sizes).tolist(), starts.tolist(), sizes.tolist(), strict=True)
         for at, start, size in pieces:
             out[at : at + size] = data[start : start + size]
