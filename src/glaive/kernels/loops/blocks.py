@@ -33,7 +33,20 @@ from glaive.kernels.loops.rows import (
     unpack_straddling_64,
 )
 
-__all__ = ["low_bits", "pack_block", "row_start", "unpack_block"]
+__all__ = [
+    "low_bits",
+    "pack_block",
+    "pack_block_8",
+    "pack_block_16",
+    "pack_block_32",
+    "pack_block_64",
+    "row_start",
+    "unpack_block",
+    "unpack_block_8",
+    "unpack_block_16",
+    "unpack_block_32",
+    "unpack_block_64",
+]
 
 ROW = 128
 """Bytes of a row, packed or not."""
@@ -81,6 +94,7 @@ def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
 
 @loop
 def unpack_block_64(source: int, width: int, target: int) -> None:
+    """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
     for row in range(64):
         bit = row * width
@@ -95,6 +109,7 @@ def unpack_block_64(source: int, width: int, target: int) -> None:
 
 @loop
 def unpack_block_32(source: int, width: int, target: int) -> None:
+    """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
     for row in range(32):
         bit = row * width
@@ -109,6 +124,7 @@ def unpack_block_32(source: int, width: int, target: int) -> None:
 
 @loop
 def unpack_block_16(source: int, width: int, target: int) -> None:
+    """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
     for row in range(16):
         bit = row * width
@@ -123,6 +139,7 @@ def unpack_block_16(source: int, width: int, target: int) -> None:
 
 @loop
 def unpack_block_8(source: int, width: int, target: int) -> None:
+    """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
     for row in range(8):
         bit = row * width
@@ -137,6 +154,7 @@ def unpack_block_8(source: int, width: int, target: int) -> None:
 
 @loop
 def pack_block_64(source: int, width: int, target: int) -> None:
+    """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
     for row in range(64):
         bit = row * width
@@ -153,6 +171,7 @@ def pack_block_64(source: int, width: int, target: int) -> None:
 
 @loop
 def pack_block_32(source: int, width: int, target: int) -> None:
+    """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
     for row in range(32):
         bit = row * width
@@ -169,6 +188,7 @@ def pack_block_32(source: int, width: int, target: int) -> None:
 
 @loop
 def pack_block_16(source: int, width: int, target: int) -> None:
+    """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
     for row in range(16):
         bit = row * width
@@ -185,6 +205,7 @@ def pack_block_16(source: int, width: int, target: int) -> None:
 
 @loop
 def pack_block_8(source: int, width: int, target: int) -> None:
+    """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
     for row in range(8):
         bit = row * width
