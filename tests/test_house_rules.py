@@ -129,7 +129,7 @@ def test_every_public_name_can_be_had_and_is_documented() -> None:
     page = (DOCS / "guide" / "api.md").read_text("utf-8")
     for name in glaive.__all__:
         assert hasattr(glaive, name)
-        assert f"`{name}" in page, f"docs/guide/api.md does not mention {name}"
+        assert f"`glaive.{name}`" in page, f"docs/guide/api.md does not mention {name}"
 
 
 # --- versions and registries --------------------------------------------------------------
