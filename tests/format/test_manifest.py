@@ -92,6 +92,10 @@ def test_old_deletion_files_leave_the_count_open() -> None:
     assert decode(encoded(message(fragment(0, 10, None)))).count_rows() is None
 
 
+def test_fragments_that_do_not_tell_their_rows_leave_the_count_open() -> None:
+    assert decode(encoded(message(fragment(0, 10), fragment(1, 0)))).count_rows() is None
+
+
 def test_a_version_without_fragments_has_no_rows() -> None:
     manifest = decode(encoded(message()))
     assert manifest.count_rows() == 0
@@ -115,7 +119,7 @@ def test_a_missing_data_format_is_inferred() -> None:
     bare = table_pb2.Manifest(version=1)
     assert decode(encoded(bare)).data_format == FormatVersion(0, 1)
     bare.writer_feature_flags = 4
-    assert decode(encoded(bare)).data_format == FormatVersion(2, 0)
+    assert decode(encoded(bare)).data_format == FormatVersion(2, 2)
 
 
 def test_an_unknown_data_format_is_refused() -> None:

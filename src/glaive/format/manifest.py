@@ -103,8 +103,9 @@ class Manifest:
         for fragment in self.wire.fragments:
             for file in fragment.files:
                 return storage_version(file.file_major_version, file.file_minor_version)
-        old = self.wire.writer_feature_flags & Feature.V2_FILES
-        return FormatVersion(2, 0) if old else FormatVersion(0, 1)
+        # Writers of that time knew only whether files are of the second generation.
+        second = self.wire.writer_feature_flags & Feature.V2_FILES
+        return FormatVersion(2, 2) if second else FormatVersion(0, 1)
 
     @property
     def timestamp(self) -> datetime:
@@ -189,7 +190,10 @@ class Manifest:
 
     @cached_property
     def physical_rows(self) -> NDArray[np.int64]:
-        """Rows in the files of each fragment, deleted ones included."""
+        """Rows in the files of each fragment, deleted ones included.
+
+        0 where the manifest does not tell, as in datasets of releases up to 0.7.
+        """
         return self._column(fragment.physical_rows for fragment in self.wire.fragments)
 
     @cached_property
@@ -203,11 +207,11 @@ class Manifest:
         )
 
     def count_rows(self) -> int | None:
-        """Live rows; ``None`` when a deletion file of an old dataset has to be read for it."""
-        deleted = self.deleted_rows
-        if len(deleted) and int(deleted.min()) < 0:
+        """Live rows; ``None`` in an old dataset where only the files tell."""
+        physical, deleted = self.physical_rows, self.deleted_rows
+        if len(deleted) and (int(deleted.min()) < 0 or int(physical.min()) == 0):
             return None
-        return int(self.physical_rows.sum()) - int(deleted.sum())
+        return int(physical.sum()) - int(deleted.sum())
 
     def _column(self, values: Iterator[int]) -> NDArray[np.int64]:
         try:

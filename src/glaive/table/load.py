@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from glaive.errors import CorruptFileError, NotFoundError, ObjectNotFoundError
+from glaive.errors import (
+    CorruptFileError,
+    NotFoundError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+)
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import NamingScheme, manifest_path, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
@@ -107,12 +112,23 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
 
 
 def count_rows(store: ObjectStore, manifest: Manifest) -> int:
-    """Live rows; reads deletion files only where an old manifest does not tell."""
+    """Live rows; reads deletion files only where an old manifest does not tell.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The manifest does not even tell how many rows a fragment has.
+    """
     known = manifest.count_rows()
     if known is not None:
         return known
     rows = 0
     for fragment in manifest.fragments():
+        if fragment.files and not fragment.physical_rows:
+            raise UnsupportedFeatureError(
+                f"fragment {fragment.id} does not say how many rows it has (in {manifest.where}). "
+                "The dataset was written by Lance 0.7 or older: rewrite it with a newer release."
+            )
         rows += fragment.physical_rows - count_deleted(store, manifest, fragment)
     return rows
 
