@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import decimal
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = ["examples", "human_bytes", "human_count", "print_rows", "print_table"
 
 CELL_CHARACTERS = 60
 LIST_ITEMS = 4
+PIPE_WIDTH = 200
 
 
 def examples(*lines: str) -> str:
@@ -52,10 +54,9 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         numbers = all(_is_number(row[position]) for row in cells)
         table.add_column(title, justify="right" if numbers else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    # Click's stream, so that tests and pipes see it; wide enough where nobody looks.
-    stream = click.get_text_stream("stdout")
-    Console(file=stream, width=None if stream.isatty() else 160).print(table)
+        table.add_row(*[Text(str(cell)) for cell in row])
+    # In a pipe or file lines are as long as they need to be.
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:

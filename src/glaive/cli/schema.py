@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from glaive.cli.output import examples, print_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.command(
@@ -22,31 +26,26 @@ def command(dataset: str, *, version: int | None, as_json: bool) -> None:
     """Print the columns of DATASET: name, type, whether nulls may occur, metadata."""
     from glaive.dataset.open import dataset as open_dataset
 
-    columns = [
-        {
-            "name": field.name,
-            "type": str(field.type),
-            "nullable": field.nullable,
-            "metadata": {
-                key.decode(errors="replace"): value.decode(errors="replace")
-                for key, value in (field.metadata or {}).items()
-            },
-        }
-        for field in open_dataset(dataset, version=version).schema
-    ]
+    schema = open_dataset(dataset, version=version).schema
     if as_json:
-        for column in columns:
-            click.echo(json.dumps(column))
-    else:
-        print_table(
-            ["column", "type", "nulls", "metadata"],
-            [
-                [
-                    column["name"],
-                    column["type"],
-                    "yes" if column["nullable"] else "no",
-                    ", ".join(f"{key}={value}" for key, value in column["metadata"].items()),
-                ]
-                for column in columns
-            ],
-        )
+        for field in schema:
+            facts = {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+            click.echo(json.dumps(facts | {"metadata": _metadata(field)}))
+        return
+    rows = [
+        [
+            field.name,
+            str(field.type),
+            "yes" if field.nullable else "no",
+            ", ".join(f"{key}={value}" for key, value in _metadata(field).items()),
+        ]
+        for field in schema
+    ]
+    print_table(["column", "type", "nulls", "metadata"], rows)
+
+
+def _metadata(field: pa.Field) -> dict[str, str]:
+    return {
+        key.decode(errors="replace"): value.decode(errors="replace")
+        for key, value in (field.metadata or {}).items()
+    }

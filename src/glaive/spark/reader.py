@@ -17,7 +17,7 @@ from glaive.spark.types import as_spark_sends
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["LancePartition", "LanceReader", "open_dataset"]
+__all__ = ["LancePartition", "LanceReader", "fragment_sizes", "open_dataset"]
 
 LARGEST_BATCH = 256 << 20
 """Bytes at which a batch is cut in two: Spark counts the bytes of a column in 31 bits."""
@@ -100,18 +100,20 @@ def open_dataset(options: Options) -> LanceDataset:
 
 
 def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
-    """Return rows and file bytes of all fragments, from the manifest alone."""
-    sizes = []
-    for fragment in dataset.get_fragments():
-        files = fragment.metadata.files
-        sizes.append(
-            FragmentSize(
-                fragment.fragment_id,
-                fragment.count_rows(),
-                sum(file.file_size_bytes or 0 for file in files),
-            )
+    """Return rows and file bytes of all fragments, as the manifest tells them."""
+    manifest = dataset.manifest
+    file_bytes = [
+        sum(file.file_size_bytes for file in fragment.files) for fragment in manifest.wire.fragments
+    ]
+    return [
+        FragmentSize(*facts)
+        for facts in zip(
+            manifest.fragment_ids.tolist(),
+            dataset.snapshot.live_counts.tolist(),
+            file_bytes,
+            strict=True,
         )
-    return sizes
+    ]
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -22,15 +22,17 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from glaive.dataset.write import WriteOptions, write_fragments
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
 )
+from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.format.pb import table_pb2
-from glaive.format.transaction import Operation, Transaction
+from glaive.format.transaction import Transaction
 from glaive.io.uri import open_store
 from glaive.spark.assign import refuse_unassignable
 from glaive.spark.cast import conform
@@ -40,7 +42,8 @@ from glaive.table.commit import commit_transaction, find_transaction
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
-from glaive.table.protocol import CommitOptions
+from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -77,7 +80,7 @@ class WriteJob:
     read_version
         The version the job was planned against; 0 where there was no dataset.
     storage_version
-        Format version of the files; the default of new datasets when None.
+        Format version of the files, such as ``2.2``.
     """
 
     options: Options
@@ -86,7 +89,7 @@ class WriteJob:
     overwrite: bool
     schema: LanceSchema
     read_version: int
-    storage_version: str | None
+    storage_version: str
 
 
 @dataclass
@@ -118,7 +121,8 @@ def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> Writ
         lance = LanceSchema.from_arrow(stored)
         version = options.data_storage_version
     else:
-        lance = base.schema
+        lance, version = base.schema, None
+    if version is None and base is not None:
         version = str(base.data_format)
     refuse_unassignable(sent, lance.to_arrow(), where=options.uri)
     return WriteJob(
@@ -128,7 +132,7 @@ def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> Writ
         overwrite=overwrite,
         schema=lance,
         read_version=0 if base is None else base.version,
-        storage_version=version,
+        storage_version=resolve_version(version),
     )
 
 
@@ -147,15 +151,15 @@ class LanceArrowWriter(DataSourceArrowWriter):
         task writes others.
         """
         job, target = self.job, self.job.schema.to_arrow()
-        batches = (
-            conform(batch, target, allow_truncation=job.options.allow_truncation, writing=True)
-            for batch in iterator
-            if batch.num_rows
+        truncate = job.options.allow_truncation
+        fragments = write_fragments(
+            open_store(job.options.uri, job.options.storage),
+            (conform(batch, target, allow_truncation=truncate, writing=True) for batch in iterator),
+            job.schema,
+            _file_options(job.options),
+            job.storage_version,
         )
-        first = next(batches, None)
-        if first is None:
-            return FragmentsWritten(())
-        raise NotImplementedError
+        return FragmentsWritten(tuple(one.to_wire().SerializeToString() for one in fragments))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make one version of what all tasks wrote; nothing if an earlier call already did."""
@@ -172,9 +176,11 @@ class LanceArrowWriter(DataSourceArrowWriter):
         except DatasetExistsError as error:
             # Another writer created the dataset meanwhile. The rows can follow if the columns
             # are the very same, with the ids that the files were written with.
-            base = open_latest(store)
+            if _is_committed(store, job):
+                return
             if job.options.must_not_exist:
                 raise _exists(job.options.uri) from error
+            base = open_latest(store)
             if job.overwrite or base.schema.fields != job.schema.fields:
                 raise CommitConflictError(
                     f"another writer created {job.options.uri} while this job ran, and "
@@ -207,18 +213,27 @@ class LanceArrowWriter(DataSourceArrowWriter):
             store.delete(paths)
 
 
-def _commit(store: ObjectStore, job: WriteJob, operation: Operation, read_version: int) -> None:
-    options = job.options
+def _file_options(options: Options) -> WriteOptions:
+    default = WriteOptions()
+    return WriteOptions(
+        max_rows_per_file=options.max_rows_per_file or default.max_rows_per_file,
+        max_bytes_per_file=options.max_bytes_per_file or default.max_bytes_per_file,
+    )
+
+
+def _commit(store: ObjectStore, job: WriteJob, operation: TableOperation, version: int) -> None:
+    major, minor = job.storage_version.split(".")
     commit_transaction(
         store,
         Transaction(
-            read_version=read_version,
+            read_version=version,
             operation=operation,
             properties={JOB: job.id, ENGINE: "spark"},
         ),
         once=JOB,
         options=CommitOptions(
-            enable_stable_row_ids=options.enable_stable_row_ids or False,
+            storage_version=FormatVersion(int(major), int(minor)),
+            enable_stable_row_ids=bool(job.options.enable_stable_row_ids),
         ),
     )
 

@@ -1,0 +1,279 @@
+"""The two phases of a write, step by step as Spark's processes run them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import LongType, StructField, StructType
+
+import glaive
+import glaive.spark
+from glaive.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
+from glaive.io.uri import open_store
+from glaive.spark.options import Options
+from glaive.spark.writer import JOB, FragmentsWritten, LanceArrowWriter, plan_write
+from glaive.table.load import open_latest, read_transaction
+
+FRAME = StructType([StructField("id", LongType())])
+
+
+def plan(uri: str, *, overwrite: bool = False, **options: bool) -> LanceArrowWriter:
+    return LanceArrowWriter(plan_write(FRAME, Options(uri=uri, **options), overwrite=overwrite))  # type: ignore[arg-type]  # flags only
+
+
+def run(writer: LanceArrowWriter, tasks: Sequence[Sequence[int]]) -> list[WriterCommitMessage]:
+    """Run tasks as Spark does: each with a copy of the writer, messages through pickle."""
+    messages = []
+    for numbers in tasks:
+        copy: LanceArrowWriter = pickle.loads(pickle.dumps(writer))
+        batches = iter([pa.record_batch({"id": pa.array(numbers, pa.int64())})])
+        messages.append(pickle.loads(pickle.dumps(copy.write(batches))))
+    return messages
+
+
+def create(uri: str, numbers: Sequence[int]) -> None:
+    writer = plan(uri)
+    writer.commit(list(run(writer, [numbers])))
+
+
+def ids(uri: str) -> list[int]:
+    return sorted(glaive.dataset(uri).to_table()["id"].to_pylist())
+
+
+def data_files(uri: str) -> set[str]:
+    return {path.name for path in Path(uri, "data").glob("*.lance")}
+
+
+def test_nothing_is_visible_before_the_commit(uri: str) -> None:
+    writer = plan(uri)
+    messages = run(writer, [[1, 2], [3]])
+
+    with pytest.raises(DatasetNotFoundError):
+        glaive.dataset(uri)
+
+    writer.commit(list(messages))
+    assert ids(uri) == [1, 2, 3]
+
+
+def test_the_version_carries_the_id_of_the_job(uri: str) -> None:
+    writer = plan(uri)
+    writer.commit(list(run(writer, [[1]])))
+
+    store = open_store(uri)
+    transaction = read_transaction(store, open_latest(store))
+    assert transaction is not None
+    assert transaction.properties[JOB] == writer.job.id
+
+
+def test_a_message_is_small(uri: str) -> None:
+    writer = plan(uri)
+    (message,) = run(writer, [range(100_000)])
+
+    assert len(pickle.dumps(message)) < 1_000
+
+
+def test_a_task_without_rows_writes_no_file(uri: str) -> None:
+    writer = plan(uri)
+    messages = run(writer, [[], [1]])
+
+    assert messages[0] == FragmentsWritten(())
+    assert len(data_files(uri)) == 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_repeated_commit_is_recognised(uri: str, overwrite: bool, exists: bool) -> None:
+    if exists:
+        create(uri, [0])
+    writer = plan(uri, overwrite=overwrite)
+    messages = list(run(writer, [[1], [2]]))
+
+    writer.commit(messages)
+    writer.commit(messages)
+
+    assert glaive.dataset(uri).version == 1 + exists
+    assert ids(uri) == ([0] if exists and not overwrite else []) + [1, 2]
+
+
+def test_a_repeated_commit_is_recognised_after_other_writers(uri: str) -> None:
+    create(uri, [0])
+    writer = plan(uri)
+    messages = list(run(writer, [[1]]))
+    writer.commit(messages)
+    glaive.write_dataset(pa.table({"id": [5]}), uri, mode="append")
+
+    writer.commit(messages)
+
+    assert ids(uri) == [0, 1, 5]
+
+
+def test_a_second_attempt_of_a_task_adds_its_rows_once(uri: str) -> None:
+    writer = plan(uri)
+    run(writer, [[1, 2]])
+    messages = list(run(writer, [[1, 2]]))
+
+    writer.commit(messages)
+
+    assert ids(uri) == [1, 2]
+    assert len(data_files(uri)) == 2
+
+
+def test_an_abort_after_a_failed_task_removes_what_others_wrote(uri: str) -> None:
+    create(uri, [0])
+    before = data_files(uri)
+    writer = plan(uri)
+    messages = run(writer, [[1], [2]])
+
+    writer.abort([messages[0], None, messages[1]])
+
+    assert data_files(uri) == before
+    assert ids(uri) == [0]
+
+
+def test_an_abort_after_a_commit_deletes_nothing(uri: str) -> None:
+    create(uri, [0])
+    writer = plan(uri)
+    messages = list(run(writer, [[1], [2]]))
+    writer.commit(messages)
+
+    writer.abort(messages)
+    writer.abort([*messages, None])
+
+    assert ids(uri) == [0, 1, 2]
+
+
+def test_an_abort_of_an_unclear_commit_deletes_nothing(uri: str) -> None:
+    create(uri, [0])
+    writer = plan(uri)
+    messages = list(run(writer, [[1]]))
+
+    writer.abort(messages)
+
+    assert len(data_files(uri)) == 2
+    writer.commit(messages)
+    assert ids(uri) == [0, 1]
+
+
+def test_an_abort_where_nothing_was_created_is_quiet(uri: str) -> None:
+    writer = plan(uri)
+    messages = run(writer, [[1]])
+
+    writer.abort([*messages, None])
+    plan(uri).abort([None])
+
+    assert data_files(uri) == set()
+
+
+# --- two writers ------------------------------------------------------------------------------
+
+
+def test_two_appends_both_succeed(uri: str) -> None:
+    create(uri, [0])
+    one, two = plan(uri), plan(uri)
+    rows = [list(run(one, [[1]])), list(run(two, [[2]]))]
+
+    one.commit(rows[0])
+    two.commit(rows[1])
+
+    assert ids(uri) == [0, 1, 2]
+
+
+def test_two_appends_may_both_find_nothing_to_append_to(uri: str) -> None:
+    one, two = plan(uri), plan(uri)
+    rows = [list(run(one, [[1]])), list(run(two, [[2]]))]
+
+    one.commit(rows[0])
+    two.commit(rows[1])
+    two.commit(rows[1])
+
+    assert ids(uri) == [1, 2]
+
+
+def test_an_append_does_not_follow_a_dataset_of_other_columns(uri: str) -> None:
+    writer = plan(uri)
+    messages = list(run(writer, [[1]]))
+    glaive.write_dataset(pa.table({"other": ["x"]}), uri)
+
+    with pytest.raises(CommitConflictError, match="columns differ"):
+        writer.commit(messages)
+
+
+def test_a_dataset_that_must_not_exist_is_not_followed(uri: str) -> None:
+    writer = plan(uri, must_not_exist=True)
+    messages = list(run(writer, [[1]]))
+    create(uri, [0])
+
+    with pytest.raises(DatasetExistsError):
+        writer.commit(messages)
+    with pytest.raises(DatasetExistsError):
+        plan(uri, must_not_exist=True)
+    assert ids(uri) == [0]
+
+
+def test_two_overwrites_conflict(uri: str) -> None:
+    create(uri, [0])
+    one, two = plan(uri, overwrite=True), plan(uri, overwrite=True)
+    rows = [list(run(one, [[1]])), list(run(two, [[2]]))]
+    one.commit(rows[0])
+
+    with pytest.raises(CommitConflictError):
+        two.commit(rows[1])
+
+    assert ids(uri) == [1]
+
+
+# --- in a session -----------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_failed_job_leaves_the_dataset_as_it_was(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(spark.range(10), uri)
+    before = data_files(uri)
+    failing = spark.range(0, 1000, 1, 4).selectExpr("if(id = 999, raise_error('boom'), id) as id")
+
+    with pytest.raises(Exception, match="boom"):
+        glaive.spark.write(failing, uri, mode="append")
+
+    assert glaive.dataset(uri).version == 1
+    assert ids(uri) == list(range(10))
+    assert before <= data_files(uri)
+
+
+@pytest.mark.spark
+def test_a_failed_job_creates_nothing(spark: SparkSession, uri: str) -> None:
+    failing = spark.range(0, 1000, 1, 2).selectExpr("if(id = 999, raise_error('boom'), id) as id")
+
+    with pytest.raises(Exception, match="boom"):
+        glaive.spark.write(failing, uri)
+
+    with pytest.raises(DatasetNotFoundError):
+        glaive.dataset(uri)
+
+
+@pytest.mark.spark
+def test_a_task_that_succeeds_at_the_second_attempt_writes_once(
+    spark: SparkSession, uri: str, tmp_path: Path
+) -> None:
+    mark = str(tmp_path / "first attempt")
+
+    # A function within a test travels to the workers by value; they cannot import tests.
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if 999 in batch["id"].to_pylist() and not Path(mark).exists():
+                Path(mark).touch()
+                raise RuntimeError("the first attempt fails after some rows")
+
+    flaky = spark.range(0, 1000, 1, 2).mapInArrow(fail_once, "id long")
+
+    glaive.spark.write(flaky, uri)
+
+    assert Path(mark).exists()
+    assert ids(uri) == list(range(1000))
+    assert glaive.dataset(uri).version == 1

@@ -1,0 +1,73 @@
+"""Errors from Spark's processes are recognised in the text Spark makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from glaive.errors import CorruptFileError, GlaiveError, NotFoundError, SchemaError
+from glaive.spark.failures import as_glaive_errors, find_glaive_error
+
+WORKER = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed to do it: Traceback (most recent call last):
+  File "x.py", line 1, in write
+    conform(batch)
+{line}
+ SQLSTATE: 38000
+"""
+
+
+def test_the_error_is_found_between_the_tracebacks() -> None:
+    text = WORKER.format(line="glaive.errors.SchemaError: column 'a': no. Cast it")
+
+    error = find_glaive_error(text)
+
+    assert type(error) is SchemaError
+    assert str(error) == "column 'a': no. Cast it"
+
+
+def test_errors_made_of_parts_are_restored() -> None:
+    original = CorruptFileError("footer", expected="1", found="2", where="f.lance")
+
+    error = find_glaive_error(WORKER.format(line=f"glaive.errors.CorruptFileError: {original}"))
+
+    assert type(error) is CorruptFileError
+    assert str(error) == str(original)
+
+
+def test_every_error_can_be_restored() -> None:
+    kinds = [GlaiveError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+
+    for kind in kinds:
+        error = find_glaive_error(WORKER.format(line=f"glaive.errors.{kind.__name__}: why"))
+        assert type(error) is kind
+        assert str(error) == "why"
+
+
+@pytest.mark.parametrize(
+    "line", ["ValueError: no", "glaive.errors.NoSuchError: no", "glaive.errors.Iterable: no"]
+)
+def test_other_errors_stay_what_they_are(line: str) -> None:
+    assert find_glaive_error(WORKER.format(line=line)) is None
+    with pytest.raises(RuntimeError), as_glaive_errors():
+        raise RuntimeError(line)
+
+
+def test_the_original_is_kept_as_the_cause() -> None:
+    text = WORKER.format(line="glaive.errors.NotFoundError: no version 9")
+
+    with pytest.raises(NotFoundError) as raised, as_glaive_errors():
+        raise RuntimeError(text)
+
+    assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+def test_a_path_spark_does_not_find_is_named() -> None:
+    text = "[PATH_NOT_FOUND] Path does not exist: file:/a.b/c.csv. SQLSTATE: 42K03"
+
+    with (
+        pytest.raises(NotFoundError, match=r"file:/a\.b/c\.csv does not exist"),
+        as_glaive_errors(),
+    ):
+        raise RuntimeError(text)

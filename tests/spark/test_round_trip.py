@@ -1,0 +1,409 @@
+"""Datasets as frames and frames as datasets, in a classic session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.columns import table
+
+import glaive
+import glaive.spark
+from glaive.errors import (
+    ColumnNotFoundError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    NotFoundError,
+    OptionError,
+    SchemaError,
+)
+from glaive.spark.files import read_files
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(spark: SparkSession, rows: int = 1000, partitions: int = 2) -> DataFrame:
+    return spark.range(0, rows, 1, partitions).selectExpr(
+        "id", "concat('n', id) as name", "array(float(id), float(-id)) as emb"
+    )
+
+
+def stored(uri: str) -> pa.Table:
+    return glaive.dataset(uri).to_table()
+
+
+def ids(uri: str) -> list[int]:
+    return sorted(stored(uri)["id"].to_pylist())
+
+
+# --- all types ------------------------------------------------------------------------------
+
+
+def test_all_types_survive_reading_and_writing(spark: SparkSession, tmp_path: Path) -> None:
+    original = table()
+    glaive.write_dataset(original, str(tmp_path / "a"))
+
+    frame = glaive.spark.read(spark, str(tmp_path / "a"), allow_truncation=True)
+    glaive.spark.write(frame, str(tmp_path / "b"))
+
+    copied = stored(str(tmp_path / "b"))
+    assert copied.schema.equals(original.schema)
+    assert copied.equals(original)
+
+
+def test_metadata_survives_select_filter_join_and_cache(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = pa.table(
+        {"id": [1, 2, 3], "v": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.float16(), 2))}
+    )
+    glaive.write_dataset(made, str(tmp_path / "a"))
+
+    frame = glaive.spark.read(spark, str(tmp_path / "a"))
+    joined = frame.where("id > 1").join(spark.range(10), "id").select("v", "id").cache()
+    glaive.spark.write(joined, str(tmp_path / "b"))
+
+    assert stored(str(tmp_path / "b")).schema.field("v").type == pa.list_(pa.float16(), 2)
+
+
+def test_vectors_are_declared_by_option(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark), uri, vector_columns={"emb": "2:float16"})
+
+    assert stored(uri).schema.field("emb").type == pa.list_(pa.float16(), 2)
+    assert stored(uri)["emb"].to_pylist()[7] == [7.0, -7.0]
+
+
+def test_a_schema_given_decides_the_types(spark: SparkSession, uri: str) -> None:
+    wanted = pa.schema(
+        [("name", pa.large_string()), ("id", pa.uint32()), ("emb", pa.list_(pa.float32(), 2))]
+    )
+
+    glaive.spark.write(numbers(spark), uri, arrow_schema=wanted)
+
+    assert stored(uri).schema.equals(wanted)
+
+
+# --- save modes -----------------------------------------------------------------------------
+
+
+def test_each_write_is_one_version(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, partitions=4), uri)
+    glaive.spark.write(numbers(spark, 10), uri, mode="append")
+    glaive.spark.write(numbers(spark, 5), uri, mode="overwrite")
+
+    assert [version["version"] for version in glaive.dataset(uri).versions()] == [1, 2, 3]
+    assert [glaive.dataset(uri, version=n).count_rows() for n in (1, 2, 3)] == [1000, 1010, 5]
+
+
+def test_an_existing_dataset_is_an_error_by_default(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    with pytest.raises(DatasetExistsError, match=r"append.*overwrite"):
+        glaive.spark.write(numbers(spark, 4), uri)
+
+    assert ids(uri) == [0, 1, 2]
+
+
+def test_ignore_leaves_an_existing_dataset_alone(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri, mode="ignore")
+    glaive.spark.write(numbers(spark, 4), uri, mode="ignore")
+
+    assert ids(uri) == [0, 1, 2]
+    assert glaive.dataset(uri).version == 1
+
+
+def test_spark_s_own_writer_appends_creates_and_overwrites(spark: SparkSession, uri: str) -> None:
+    numbers(spark, 3).write.format("lance").mode("append").save(uri)
+    numbers(spark, 4).write.format("lance").mode("append").save(uri)
+    assert ids(uri) == [0, 0, 1, 1, 2, 2, 3]
+
+    numbers(spark, 2).write.format("glaive").mode("overwrite").save(uri)
+    assert ids(uri) == [0, 1]
+
+
+def test_an_overwrite_may_read_what_it_replaces(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 10), uri)
+
+    glaive.spark.write(glaive.spark.read(spark, uri).where("id % 2 = 0"), uri, mode="overwrite")
+
+    assert ids(uri) == [0, 2, 4, 6, 8]
+
+
+def test_an_overwrite_may_change_the_columns(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 10), uri)
+    glaive.spark.write(spark.range(2).selectExpr("string(id) as other"), uri, mode="overwrite")
+
+    assert stored(uri).schema.names == ["other"]
+    assert glaive.dataset(uri, version=1).schema.names == ["id", "name", "emb"]
+
+
+def test_a_frame_without_rows_creates_an_empty_dataset(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 0), uri)
+
+    assert glaive.dataset(uri).count_rows() == 0
+    assert glaive.spark.read(spark, uri).collect() == []
+    assert glaive.dataset(uri).schema.names == ["id", "name", "emb"]
+
+
+def test_appending_no_rows_makes_no_version(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+    glaive.spark.write(numbers(spark, 0), uri, mode="append")
+
+    assert glaive.dataset(uri).version == 1
+
+
+def test_writing_works_from_any_thread(spark: SparkSession, uri: str) -> None:
+    thread = Thread(target=glaive.spark.write, args=(numbers(spark, 3), uri))
+    thread.start()
+    thread.join()
+
+    assert ids(uri) == [0, 1, 2]
+
+
+def test_files_are_cut_at_the_rows_asked_for(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 1000, partitions=1), uri, max_rows_per_file=300)
+
+    assert [one.count_rows() for one in glaive.dataset(uri).get_fragments()] == [300, 300, 300, 100]
+
+
+# --- appending --------------------------------------------------------------------------------
+
+
+def test_an_append_goes_by_name_and_takes_the_types_of_the_dataset(
+    spark: SparkSession, uri: str
+) -> None:
+    made = pa.table(
+        {
+            "name": pa.array(["a"], pa.large_string()),
+            "id": pa.array([1], pa.uint8()),
+            "emb": pa.array([[0.5, 1]], pa.list_(pa.float16(), 2)),
+        }
+    )
+    glaive.write_dataset(made, uri)
+
+    glaive.spark.write(numbers(spark, 3), uri, mode="append")
+
+    assert stored(uri).schema.equals(made.schema)
+    assert ids(uri) == [0, 1, 1, 2]
+
+
+def test_a_column_too_many_is_refused_before_anything_is_written(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    with pytest.raises(ColumnNotFoundError, match=r"'nam'.*did you mean 'name'"):
+        glaive.spark.write(numbers(spark, 3).withColumnRenamed("name", "nam"), uri, mode="append")
+
+
+def test_a_missing_column_is_refused_with_the_remedy(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    with pytest.raises(SchemaError, match=r"lacks columns .*: name.*lit\(None\)"):
+        glaive.spark.write(numbers(spark, 3).drop("name"), uri, mode="append")
+
+
+def test_a_type_that_never_fits_is_refused(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    with pytest.raises(SchemaError, match=r"column 'id'.*stores int64, the frame brings string"):
+        glaive.spark.write(
+            numbers(spark, 3).selectExpr("string(id) as id", "name", "emb"), uri, mode="append"
+        )
+
+
+def test_a_value_that_does_not_fit_leaves_nothing_visible(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(pa.table({"id": pa.array([1], pa.uint8())}), uri)
+
+    with pytest.raises(SchemaError, match=r"column 'id'.*not in range: 0 to 255"):
+        glaive.spark.write(spark.range(290, 301), uri, mode="append")
+
+    assert glaive.dataset(uri).version == 1
+
+
+def test_a_vector_of_another_length_names_the_column(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(
+        SchemaError, match="column 'emb': expected lists of 3 items, found one of 2"
+    ):
+        glaive.spark.write(numbers(spark, 3), uri, vector_columns={"emb": 3})
+
+    assert not glaive_exists(uri)
+
+
+def glaive_exists(uri: str) -> bool:
+    try:
+        glaive.dataset(uri)
+    except DatasetNotFoundError:
+        return False
+    return True
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def test_columns_come_in_the_order_asked_for(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    assert glaive.spark.read(spark, uri, columns=["name", "id"]).columns == ["name", "id"]
+    plain = spark.read.format("lance").option("columns", "emb,id").load(uri)
+    assert plain.columns == ["emb", "id"]
+    assert plain.where("id = 2").collect()[0]["emb"] == [2.0, -2.0]
+
+
+def test_earlier_versions_are_read_by_number(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+    glaive.spark.write(numbers(spark, 4), uri, mode="append")
+
+    assert glaive.spark.read(spark, uri, version=1).count() == 3
+    assert spark.read.format("lance").option("version", 1).load(uri).count() == 3
+    assert glaive.spark.read(spark, uri).count() == 7
+
+
+def test_a_frame_keeps_the_version_it_was_made_with(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+    frame = glaive.spark.read(spark, uri)
+
+    glaive.spark.write(numbers(spark, 4), uri, mode="append")
+
+    assert frame.count() == 3
+    assert glaive.spark.read(spark, uri).count() == 7
+
+
+def test_a_schema_the_user_gives_chooses_and_converts_columns(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    frame = spark.read.format("lance").schema("name string, id int").load(uri)
+
+    assert sorted(frame.collect()) == [("n0", 0), ("n1", 1), ("n2", 2)]
+
+
+def test_large_fragments_are_read_by_several_tasks(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(pa.table({"id": np.arange(100_000)}), uri)
+
+    frame = glaive.spark.read(spark, uri, split_bytes=200_000, batch_size=1000)
+
+    assert frame.rdd.getNumPartitions() == 4
+    assert [row.id for row in frame.collect()] == list(range(100_000))
+
+
+def test_small_fragments_share_a_task(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(pa.table({"id": np.arange(1000)}), uri, max_rows_per_file=10)
+
+    frame = glaive.spark.read(spark, uri)
+
+    assert frame.rdd.getNumPartitions() == 1
+    assert [row.id for row in frame.collect()] == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"columns": ["nmae"]}, ColumnNotFoundError, "did you mean 'name'"),
+        ({"columns": ["id", "id"]}, SchemaError, "more than once"),
+        ({"version": 9}, NotFoundError, "no version 9"),
+        ({"batch_size": 0}, OptionError, "batch_size"),
+    ],
+)
+def test_wrong_requests_are_refused_when_the_frame_is_made(
+    spark: SparkSession, uri: str, options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    with pytest.raises(error, match=message):
+        glaive.spark.read(spark, uri, **options)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_place_without_a_dataset_is_named(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(DatasetNotFoundError, match=r"t\.lance"):
+        glaive.spark.read(spark, uri)
+
+
+def test_spark_s_own_reader_names_an_unknown_option(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+
+    with pytest.raises(Exception, match=r"OptionError: option 'colums'.*did you mean columns"):
+        spark.read.format("lance").option("colums", "id").load(uri)
+
+
+def test_times_below_a_microsecond_are_refused_unless_told_otherwise(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset(pa.table({"t": pa.array([1001], pa.timestamp("ns"))}), uri)
+
+    with pytest.raises(Exception, match=r"column 't'.*allow_truncation"):
+        glaive.spark.read(spark, uri).collect()
+
+    frame = glaive.spark.read(spark, uri, allow_truncation=True)
+    assert frame.collect()[0]["t"].microsecond == 1
+
+
+# --- SQL --------------------------------------------------------------------------------------
+
+
+def test_views_serve_sql_in_both_directions(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+    glaive.spark.register_view(spark, "it's a `view`", uri)
+    name = "`it's a ``view```"
+
+    spark.sql(f"INSERT INTO {name} SELECT id + 10, name, emb FROM {name} WHERE id = 2")
+    assert ids(uri) == [0, 1, 2, 12]
+
+    spark.sql(f"INSERT OVERWRITE {name} SELECT id, name, emb FROM {name} WHERE id < 2")
+    assert ids(uri) == [0, 1]
+
+
+def test_a_join_of_two_datasets(spark: SparkSession, tmp_path: Path) -> None:
+    glaive.spark.write(numbers(spark, 5), str(tmp_path / "l"))
+    glaive.spark.write(spark.range(3).selectExpr("id", "id * 2 as twice"), str(tmp_path / "r"))
+    glaive.spark.register_view(spark, "l", str(tmp_path / "l"), columns=["id", "name"])
+    glaive.spark.register_view(spark, "r", str(tmp_path / "r"))
+
+    rows = spark.sql("SELECT name, twice FROM l JOIN r USING (id) ORDER BY name").collect()
+
+    assert rows == [("n0", 0), ("n1", 2), ("n2", 4)]
+
+
+def test_a_view_without_a_path_says_what_to_do(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match=r"OptionError.*no path"):
+        spark.sql("CREATE OR REPLACE TEMPORARY VIEW v USING lance OPTIONS (columns 'id')")
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_files_are_read_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\n1,NA\n2,0.5\n")
+    (tmp_path / "b.jsonl").write_text('{"id": 1, "l": [1, 2]}\n')
+    numbers(spark, 2).write.parquet(str(tmp_path / "c.parquet"))
+
+    csv = read_files(spark, [str(tmp_path / "a.csv")], null="NA")
+    assert [tuple(row) for row in csv.collect()] == [(1, None), (2, 0.5)]
+    assert read_files(spark, [str(tmp_path / "b.jsonl")]).collect()[0]["l"] == [1, 2]
+    assert read_files(spark, [str(tmp_path / "c.parquet")]).count() == 2
+
+
+def test_a_schema_is_kept_strictly(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\nx\n")
+    frame = read_files(spark, [str(tmp_path / "a.csv")], schema="id int")
+
+    with pytest.raises(Exception, match="MALFORMED"):
+        frame.collect()
+
+
+@pytest.mark.parametrize("sources", [["a.csv", "b.json"], ["a.txt"], []])
+def test_names_that_do_not_tell_the_format_are_refused(
+    spark: SparkSession, sources: list[str]
+) -> None:
+    with pytest.raises(OptionError):
+        read_files(spark, sources)
+
+
+def test_sources_that_are_not_there_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"nothing\.csv"):
+        read_files(spark, [str(tmp_path / "nothing.csv")])
