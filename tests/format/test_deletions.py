@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
@@ -31,7 +33,7 @@ def test_many_rows_become_a_bitmap(count: int) -> None:
     np.testing.assert_array_equal(back, offsets)
 
 
-def arrow_file(values: pa.Array, name: str = "row_id", *, nullable: bool = False) -> pa.Buffer:
+def arrow_file(values: pa.Array[Any], name: str = "row_id", *, nullable: bool = False) -> pa.Buffer:
     schema = pa.schema([pa.field(name, values.type, nullable)])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
@@ -17,7 +19,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.logical_types import leaf_type, logical_type
 from glaive.format.pb import file_pb2
 
-UNITS = ["s", "ms", "us", "ns"]
+UNITS: list[Literal["s", "ms", "us", "ns"]] = ["s", "ms", "us", "ns"]
 LEAVES = [
     pa.null(),
     pa.bool_(),
@@ -41,7 +43,7 @@ LEAVES = [
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="`"), min_size=1, max_size=8)
 
 
-def arrow_fields(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field]:
+def arrow_fields(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field[Any]]:
     metadata = st.one_of(st.none(), st.dictionaries(NAMES, st.binary(max_size=5), min_size=1))
     return st.builds(
         lambda name, kind, null, more: pa.field(name, kind, null or kind == pa.null(), more),
@@ -79,7 +81,7 @@ ARROW_TYPES = st.recursive(
 
 
 @given(st.lists(arrow_fields(ARROW_TYPES), max_size=6, unique_by=lambda one: one.name))
-def test_arrow_schemas_survive_the_wire(fields: list[pa.Field]) -> None:
+def test_arrow_schemas_survive_the_wire(fields: list[pa.Field[Any]]) -> None:
     schema = pa.schema(fields, {"owner": "me"})
     lance = LanceSchema.from_arrow(schema)
     again = LanceSchema.from_wire(lance.to_wire(), lance.metadata)

@@ -129,7 +129,14 @@ def test_their_schemas_are_read(tmp_path: Path, version: str) -> None:
 
 def test_their_columns_are_our_leaf_columns(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
-    row = {"s": None, "when": 0, "price": None, "kind": None, "m": None, "empty": {}}
+    row: dict[str, Any] = {
+        "s": None,
+        "when": 0,
+        "price": None,
+        "kind": None,
+        "m": None,
+        "empty": {},
+    }
     table = pa.Table.from_pylist([row | {"vector": None, "fs": None}], schema=NESTED)
     lance.write_dataset(table, place, data_storage_version="2.2")
     manifest = open_latest(LocalStore(place))

@@ -67,7 +67,8 @@ class Field:
             return pa.list_(item) if kind.startswith("list") else pa.large_list(item)
         if kind.startswith("fixed_size_list:struct:"):
             return pa.list_(self._only_child().to_arrow(), self._list_size())
-        return leaf_type(kind)
+        leaf: pa.DataType = leaf_type(kind)
+        return leaf
 
     def to_arrow(self) -> pa.Field[Any]:
         """Arrow field with type, nullability and metadata."""

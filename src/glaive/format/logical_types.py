@@ -10,7 +10,7 @@ Specification: "Logical types" in ``docs/format``.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ EXTENSION_NAME: Final = "ARROW:extension:name"
 EXTENSION_METADATA: Final = "ARROW:extension:metadata"
 BFLOAT16: Final = "lance.bfloat16"
 
-_UNITS: Final = ("s", "ms", "us", "ns")
+_UNITS: Final[tuple[Literal["s", "ms", "us", "ns"], ...]] = ("s", "ms", "us", "ns")
 
 _SIMPLE: Final[dict[str, pa.DataType]] = {
     "null": pa.null(),
@@ -78,7 +78,7 @@ _NO_HINT: Final = frozenset({"struct", "null"})
 
 
 @lru_cache(maxsize=4096)
-def leaf_type(text: str) -> pa.DataType:
+def leaf_type(text: str) -> Any:
     """Arrow type of a logical type that has no children.
 
     Raises
@@ -95,10 +95,10 @@ def leaf_type(text: str) -> pa.DataType:
     try:
         if head == "timestamp":
             unit, zone = rest.split(":", 1)
-            return pa.timestamp(_unit(unit), zone)
+            return pa.timestamp(_UNITS[_UNITS.index(unit)], zone)
         if head == "decimal":
             bits, precision, scale = rest.split(":")
-            make = {"128": pa.decimal128, "256": pa.decimal256}[bits]
+            make: Any = {"128": pa.decimal128, "256": pa.decimal256}[bits]
             return make(int(precision), int(scale))
         if head == "fixed_size_binary":
             return pa.binary(_count(rest))
@@ -108,7 +108,7 @@ def leaf_type(text: str) -> pa.DataType:
         if head == "dict":
             values, index, ordered = rest.rsplit(":", 2)
             return pa.dictionary(
-                leaf_type(index), leaf_type(values), ordered={"false": False, "true": True}[ordered]
+                leaf_type(index), leaf_type(values), {"false": False, "true": True}[ordered]
             )
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
         if isinstance(error, (CorruptFileError, UnsupportedFeatureError)):
@@ -127,12 +127,6 @@ def leaf_type(text: str) -> pa.DataType:
     )
 
 
-def _unit(text: str) -> str:
-    if text not in _UNITS:
-        raise ValueError(text)
-    return text
-
-
 def _count(text: str) -> int:
     # Arrow keeps sizes in 32 bits.
     if not (text.isascii() and text.isdecimal()) or int(text) > 2**31 - 1:
@@ -140,7 +134,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def logical_type(arrow: pa.DataType, column: str) -> str:
+def logical_type(arrow: Any, column: str) -> str:
     """Logical type of a storage type that has no children.
 
     Raises
@@ -194,7 +188,7 @@ def _kind(arrow: pa.DataType) -> str:
     return "other"
 
 
-def _fixed_size_list(arrow: pa.FixedSizeListType, column: str) -> str:
+def _fixed_size_list(arrow: Any, column: str) -> str:
     item = arrow.value_type
     if isinstance(item, pa.BaseExtensionType):
         inner: str | None = BFLOAT16 if item.extension_name == BFLOAT16 else None
@@ -209,7 +203,7 @@ def _fixed_size_list(arrow: pa.FixedSizeListType, column: str) -> str:
     return f"fixed_size_list:{inner or logical_type(item, column)}:{arrow.list_size}"
 
 
-def _dictionary(arrow: pa.DictionaryType, column: str) -> str:
+def _dictionary(arrow: Any, column: str) -> str:
     values = _NAMES.get(arrow.value_type)
     if values is None or ":" in values:
         raise SchemaError(
