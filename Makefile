@@ -33,7 +33,7 @@ types: $(VENV)/.dev ## Types (mypy, strict)
 	$(BIN)/mypy
 
 layers: $(VENV)/.dev ## Who may import whom (import-linter)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 warmup: $(VENV)/.dev
 	$(BIN)/glaive warmup
