@@ -21,13 +21,16 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
-from glaive.kernels.symbols import ESCAPE, SymbolTable, split_value
+from glaive.kernels.symbols import ESCAPE, NO_LENGTH, SymbolTable, split_value
 from glaive.types import Where
 
 __all__ = ["decode_chunks", "decode_strings", "encode_strings", "exercise"]
 
 
 _RUN_BYTES: Final = 4096
+_STREAM_BYTES: Final = 65_536
+"""Codes up to which a run is decoded as one stream; there is a mark for every second."""
+
 _TINY: Final = 4
 _TINY_BYTES: Final = 512
 _ESCAPE_BYTE: Final = b"\xff"
@@ -107,7 +110,7 @@ def _decode_loops(
 
     width = strings.offset_bits // 8
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
-    words, sizes = table.words
+    words, sizes = table.words, table.lengths
     count = int(columns[4].sum())
     room = _guess_room(sizes, strings.data, columns, work)
     out_bits = 64 if room > MAX_32 else strings.offset_bits
@@ -116,7 +119,9 @@ def _decode_loops(
     as_offsets(offsets, out_bits)[0] = 0
     state = np.zeros(3, np.int64)
     sources = [address(strings.offsets), address(strings.data), *map(address, columns)]
-    sources += [len(columns[4]), width, address(words), address(sizes), len(table.symbols)]
+    marks = np.empty(_STREAM_BYTES // 2 + 8, np.uint32)
+    sources += [len(columns[4]), width, address(words), address(sizes)]
+    sources += [address(marks), _STREAM_BYTES]
     while True:
         targets = [out_bits // 8, address(offsets), address(out), room, address(state)]
         status = loops.decode(*sources, *targets)
@@ -135,7 +140,7 @@ def _decode_loops(
 
 
 def _guess_room(
-    sizes: NDArray[np.uint8], data: pa.Buffer, columns: Sequence[Ints], work: int
+    sizes: NDArray[np.int64], data: pa.Buffer, columns: Sequence[Ints], work: int
 ) -> int:
     """Bytes the output should need, from a few runs: a second pass would cost more."""
     _, bases, floors, limits, _ = columns
@@ -145,7 +150,7 @@ def _guess_room(
         start = int(bases[i] + floors[i])
         codes = memory[start : min(start + _RUN_BYTES, int(bases[i] + limits[i]))]
         seen += len(codes)
-        grown += int(sizes[codes].sum())
+        grown += int((sizes[codes] % NO_LENGTH).sum())
     largest = int((limits - floors).max(initial=0))
     guess = int(work * (grown / max(seen, 1)) * 1.04) + 8 * min(largest, work) + 4096
     return min(guess, 8 * work + 8 * len(bases) + 64)
@@ -211,7 +216,7 @@ def _decode_numpy(
     if len(steps) and int(steps.max()) >= 256 + len(table.symbols):
         raise _damaged("a value", where)
     found = list(map(table.pieces.__getitem__, steps.tolist()))
-    sizes = np.concatenate((np.ones(256, np.int64), table.words[1].astype(np.int64)))[steps]
+    sizes = np.concatenate((np.ones(256, np.int64), table.lengths))[steps]
     at = np.concatenate(([0], np.cumsum(sizes)))[stops]
     joined = pa.py_buffer(b"".join(found))
     out_bits = 64 if joined.size > MAX_32 else bits

@@ -104,8 +104,8 @@ def _choose(
     """Keep what covers most: the steps themselves, and from them joined pairs."""
     words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
     words[:256] = np.arange(256)
-    words[256:] = table.words[0]
-    sizes[256:] = table.words[1]
+    words[256:] = table.words
+    sizes[256:] = table.lengths
     head = (words & np.uint64(0xFF)).astype(np.int64)
     walked = steps.astype(np.int64)
     # A symbol's first byte counts too: it might be better to stop there.

@@ -19,10 +19,21 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.types import Where
 
-__all__ = ["ESCAPE", "MAX_SYMBOLS", "MAX_SYMBOL_BYTES", "SymbolTable", "slot_of", "split_value"]
+__all__ = [
+    "ESCAPE",
+    "MAX_SYMBOLS",
+    "MAX_SYMBOL_BYTES",
+    "NO_LENGTH",
+    "SymbolTable",
+    "slot_of",
+    "split_value",
+]
 
 ESCAPE: Final = 255
 """Code that says: the next byte stands for itself."""
+
+NO_LENGTH: Final = 4096
+"""Stands for the length of a code without a symbol: more than any few codes can have."""
 
 MAX_SYMBOLS: Final = 255
 MAX_SYMBOL_BYTES: Final = 8
@@ -73,14 +84,17 @@ class SymbolTable:
         return [bytes([byte]) for byte in range(256)] + list(self.symbols)
 
     @cached_property
-    def words(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Symbols as 8 bytes each and their lengths, both for 256 codes."""
+    def words(self) -> NDArray[np.uint64]:
+        """Symbols as numbers, for 256 codes."""
         words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
-        sizes = bytes(map(len, self.symbols))
-        return (
-            np.frombuffer(words.ljust(2048, b"\0"), np.uint64),
-            np.frombuffer(sizes.ljust(256, b"\0"), np.uint8),
-        )
+        return np.frombuffer(words.ljust(2048, b"\0"), np.uint64)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Lengths of the symbols, for 256 codes; ``NO_LENGTH`` where there is no symbol."""
+        lengths = np.full(256, NO_LENGTH, np.int64)
+        lengths[: len(self.symbols)] = np.fromiter(map(len, self.symbols), np.int64)
+        return lengths
 
     @cached_property
     def encoder(self) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]:

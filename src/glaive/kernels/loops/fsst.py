@@ -1,6 +1,7 @@
 """Loops of the FSST text code. Doors: ``glaive.kernels.fsst``.
 
-A symbol table is passed as 256 symbols of 8 bytes and 256 length bytes; an encoder table as
+A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes, 4096 where
+there is no symbol; an encoder table as
 1024 slots of 24 bytes (symbol, mask, length << 8 | code), 65536 16-bit entries by the next
 two bytes and 256 by the next byte (length << 8 | code).
 """
@@ -13,10 +14,12 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u16,
+    load_u32,
     load_u64,
     loop,
     store_u8,
     store_u16,
+    store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
@@ -24,6 +27,77 @@ from glaive.kernels.loops.offsets import load_offset, store_offset
 __all__ = ["decode", "encode", "split"]
 
 ESCAPE = 255
+NO_SYMBOL = 64
+INSIDE = 0x80000000
+
+
+@loop
+def _stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) -> int:
+    """Decode codes to ``out`` without regard to values; the bytes written, or -1.
+
+    ``marks`` receives, for every second code byte, where its text begins (32 bits, counted
+    from ``out``); behind an escape, ``INSIDE`` and where the text ends. Values end without a
+    branch, so the processor never guesses them wrong.
+    """
+    start = p
+    at = np.int64(0)
+    while True:
+        while p + 4 <= stop:
+            word = np.int64(load_u32(p))
+            a = 8 * (word & 255)
+            b = 8 * ((word >> 8) & 255)
+            c = 8 * ((word >> 16) & 255)
+            d = 8 * (word >> 24)
+            second = at + load_i64(sizes + a)
+            third = second + load_i64(sizes + b)
+            fourth = third + load_i64(sizes + c)
+            end = fourth + load_i64(sizes + d)
+            if end - at >= NO_SYMBOL:
+                break
+            store_u64(marks, at | (third << 32))
+            store_u64(out + at, load_u64(symbols + a))
+            store_u64(out + second, load_u64(symbols + b))
+            store_u64(out + third, load_u64(symbols + c))
+            store_u64(out + fourth, load_u64(symbols + d))
+            at = end
+            marks += 8
+            p += 4
+        if p >= stop:
+            break
+        while True:
+            odd = (p - start) & 1
+            code = np.int64(load_u8(p))
+            p += 1
+            if not odd:
+                store_u32(marks, at)
+                marks += 4
+            size = load_i64(sizes + 8 * code)
+            if size < NO_SYMBOL:
+                store_u64(out + at, load_u64(symbols + 8 * code))
+                at += size
+            elif code == ESCAPE and p < stop:
+                store_u8(out + at, load_u8(p))
+                p += 1
+                at += 1
+                if odd:
+                    store_u32(marks, at | INSIDE)
+                    marks += 4
+            else:
+                return -1
+            if p >= stop or not (p - start) & 1:
+                break
+    store_u32(marks, at)
+    return at
+
+
+@loop
+def _end_of_value(k: int, codes: int, sizes: int, marks: int) -> int:
+    """Where the text of the first ``k`` code bytes ends, or -1 between escape and literal."""
+    mark = np.int64(load_u32(marks + 4 * (k >> 1)))
+    if mark >= INSIDE:
+        return (mark - INSIDE) if k & 1 else np.int64(-1)
+    size = load_i64(sizes + 8 * np.int64(load_u8(codes + k - (k > 0)))) & -(k & 1)
+    return (mark + size) if size < NO_SYMBOL else np.int64(-1)
 
 
 @loop
@@ -39,7 +113,8 @@ def decode(
     width: int,
     symbols: int,
     sizes: int,
-    known: int,
+    marks: int,
+    most: int,
     out_width: int,
     out_offsets: int,
     out: int,
@@ -53,8 +128,7 @@ def decode(
     """
     chunk = load_i64(state)
     done = load_i64(state + 8)
-    at = out + load_i64(state + 16)
-    end_of_room = out + room
+    at = load_i64(state + 16)
     while chunk < chunks:
         n = load_i64(counts + 8 * chunk)
         source = offsets + load_i64(offset_starts + 8 * chunk)
@@ -67,14 +141,33 @@ def decode(
             or last > load_i64(limits + 8 * chunk)
         ):
             return chunk
-        if 8 * (last - first) + 8 > end_of_room - at:
+        if 8 * (last - first) + 8 > room - at:
             store_u64(state, chunk)
             store_u64(state + 8, done)
-            store_u64(state + 16, at - out)
+            store_u64(state + 16, at)
             return -2
         target = out_offsets + done * out_width
         p = base + first
         stop = base + last
+        if first < last <= first + most:
+            grown = _stream(p, stop, out + at, symbols, sizes, marks)
+            if grown < 0:
+                return chunk
+            before = first
+            for j in range(n):
+                end = load_offset(source + (j + 1) * width, width)
+                if end < before or end > last:
+                    return chunk
+                mark = _end_of_value(end - first, p, sizes, marks)
+                if mark < 0:
+                    return chunk
+                target += out_width
+                store_offset(target, out_width, at + mark)
+                before = end
+            at += grown
+            done += n
+            chunk += 1
+            continue
         for j in range(n):
             end = base + load_offset(source + (j + 1) * width, width)
             if end < p or end > stop:
@@ -82,22 +175,23 @@ def decode(
             while p < end:
                 code = np.int64(load_u8(p))
                 p += 1
-                if code < known:
-                    store_u64(at, load_u64(symbols + 8 * code))
-                    at += np.int64(load_u8(sizes + code))
+                size = load_i64(sizes + 8 * code)
+                if size < NO_SYMBOL:
+                    store_u64(out + at, load_u64(symbols + 8 * code))
+                    at += size
                 elif code == ESCAPE and p < end:
-                    store_u8(at, load_u8(p))
+                    store_u8(out + at, load_u8(p))
                     p += 1
                     at += 1
                 else:
                     return chunk
             target += out_width
-            store_offset(target, out_width, at - out)
+            store_offset(target, out_width, at)
         done += n
         chunk += 1
     store_u64(state, chunk)
     store_u64(state + 8, done)
-    store_u64(state + 16, at - out)
+    store_u64(state + 16, at)
     return -1
 
 
