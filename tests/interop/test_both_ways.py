@@ -65,7 +65,7 @@ def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str, version: s
 
     written = table(name, 5000)
     path = str(tmp_path / "pages.lance")
-    with LanceFileWriter(path, written.schema, data_cache_bytes=4096, version=version) as file:
+    with LanceFileWriter(path, written.schema, data_cache_bytes=512, version=version) as file:
         for first in range(0, 5000, 700):
             # Copies: this writer cannot take slices of nested structs.
             piece = written.slice(first, 700)

@@ -6,7 +6,7 @@ from an array views the array's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from glaive.arrow.blocks import (
     FixedWidth,
     Variable,
 )
+from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.types import Where
 
@@ -56,7 +57,8 @@ def _is_variable(kind: pa.DataType) -> int | None:
 
 def all_null(kind: pa.DataType, count: int) -> pa.Array:
     """``count`` nulls of a type."""
-    return pa.nulls(count, kind)
+    nulls: Any = pa.nulls
+    return cast("pa.Array", nulls(count, kind))
 
 
 def to_array(
@@ -100,8 +102,7 @@ def to_array(
         raise _mismatch(f"{block.bits} bits per value", kind, where)
     if block.bits != kind.bit_width:
         if kind.bit_width == 1 and block.bits == 8:
-            bits_of = np.frombuffer(block.values, np.uint8, block.count) & 1
-            packed = pa.py_buffer(np.packbits(bits_of, bitorder="little"))
+            packed = pack_flags((items_of(block.values, np.uint8, block.count) & 1).view(np.bool_))
             return to_array(FixedWidth(packed, 1, block.count), kind, validity, null_count, where)
         raise _mismatch(f"{block.bits} bits per value", kind, where)
     return pa.Array.from_buffers(kind, block.count, [validity, block.values], null_count)
@@ -121,13 +122,13 @@ def _from_variable(
         raise _mismatch("variable-width values", kind, where)
     offsets = block.offsets
     if bits != block.offset_bits:
-        wide = np.frombuffer(offsets, f"<i{block.offset_bits // 8}", block.count + 1)
+        wide = items_of(offsets, f"<i{block.offset_bits // 8}", block.count + 1)
         if bits == 32 and block.count and int(wide[-1]) > _INT32_MAX:
             raise SchemaError(
                 f"{int(wide[-1])} bytes of {kind} in one array, at most {_INT32_MAX} fit "
                 f"(in {where}); read fewer rows at a time, or declare the column large_{kind}"
             )
-        offsets = pa.py_buffer(wide.astype(f"<i{bits // 8}"))
+        offsets = as_buffer(wide.astype(f"<i{bits // 8}"))
     return pa.Array.from_buffers(kind, block.count, [validity, offsets, block.data], null_count)
 
 
@@ -158,9 +159,9 @@ def _repeat(
     if isinstance(value, FixedWidth):
         storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if storage.id == pa.bool_().id and value.bits == 8:
-            bit = np.frombuffer(value.values, np.uint8, 1)[0] & 1
+            bit = int(items_of(value.values, np.uint8, 1)[0]) & 1
             fill = np.full((block.count + 7) // 8, 0xFF if bit else 0, np.uint8)
-            whole: Block = FixedWidth(pa.py_buffer(fill), 1, block.count)
+            whole: Block = FixedWidth(as_buffer(fill), 1, block.count)
             return to_array(whole, kind, validity, null_count, where)
     whole = take_block(value, np.zeros(block.count, np.int64))
     return to_array(whole, kind, validity, null_count, where)
@@ -187,14 +188,10 @@ def validity_flags(array: pa.Array) -> NDArray[np.bool_] | None:
     bitmap = array.buffers()[0]
     if bitmap is None:
         return np.zeros(len(array), np.bool_)
-    start, stop = array.offset, array.offset + len(array)
-    first = start // 8
-    raw = np.frombuffer(bitmap, np.uint8)[first : (stop + 7) // 8]
-    flags: NDArray[Any] = np.unpackbits(raw, bitorder="little")
-    return flags[start - 8 * first : stop - 8 * first].view(np.bool_)
+    return flags_of(bitmap, len(array), array.offset)
 
 
-def block_from_array(array: pa.Array) -> Block:
+def block_from_array(array: Any) -> Block:
     """The values of a leaf array, null slots included as placeholders.
 
     Raises
@@ -233,9 +230,7 @@ def block_from_array(array: pa.Array) -> Block:
         return FixedWidth(pa.py_buffer(bytes((count * width_bits + 7) // 8)), width_bits, count)
     if width_bits == 1:
         if offset % 8:
-            flags = np.unpackbits(np.frombuffer(values, np.uint8), bitorder="little")
-            packed = np.packbits(flags[offset : offset + count], bitorder="little")
-            return FixedWidth(pa.py_buffer(packed), 1, count)
+            return FixedWidth(pack_flags(flags_of(values, count, offset)), 1, count)
         return FixedWidth(values.slice(offset // 8, (count + 7) // 8), 1, count)
     width = width_bits // 8
     return FixedWidth(values.slice(offset * width, count * width), width_bits, count)
@@ -243,4 +238,4 @@ def block_from_array(array: pa.Array) -> Block:
 
 def _bitmap(array: pa.Array) -> pa.Buffer | None:
     flags = validity_flags(array)
-    return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return None if flags is None else pack_flags(flags)

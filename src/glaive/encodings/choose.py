@@ -10,6 +10,7 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.encodings.compression import Scheme
 from glaive.encodings.level_choice import choose_level_encoding
 from glaive.encodings.levels import Levels
 from glaive.encodings.miniblock_writer import encode_mini_page
@@ -65,7 +67,7 @@ class PageOptions:
     compressed_constant_levels: bool
     dictionary_bits: frozenset[int]
     level_runs: bool
-    dictionary_compression: str | None
+    dictionary_compression: Scheme | None
 
 
 def encode_page(
@@ -135,7 +137,8 @@ def _single_value(array: pa.Array) -> Block | None:
     bits = _as_bits(array)
     one = bits[first]
     step = max(1, len(bits) // _SCALAR_SAMPLE)
-    sample = bits.take(pa.array(np.arange(0, len(bits), step)))
+    places: Any = pa.array(np.arange(0, len(bits), step))
+    sample = bits.take(places)
     for values in (sample, bits):
         if pc.all(pc.equal(values, one)).as_py() is False:
             return None

@@ -6,6 +6,7 @@ Readers accept every encoding they know, whatever the profile says; only writers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from glaive.types import FormatVersion
 
@@ -48,5 +49,5 @@ class FormatProfile:
     compressed_constant_levels: bool
     dictionary_bits: frozenset[int]
     level_runs: bool
-    dictionary_compression: str | None
+    dictionary_compression: Literal["lz4", "zstd"] | None
     types: frozenset[str] = frozenset()

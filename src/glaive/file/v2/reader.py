@@ -80,7 +80,7 @@ class FileV2:
         return FileColumns(bound, count, schema, self.reader)
 
     def _bind(self, node: Node, rows: int) -> FieldColumns:
-        columns = []
+        columns: list[Column | None] = []
         for leaf in node.leaves():
             if leaf.column is None:
                 columns.append(None)

@@ -160,7 +160,8 @@ class FileV2Writer:
                 f"batch for {self._where}: expected the columns\n{self._arrow}\n"
                 f"found\n{batch.schema}\nCast the batch to the schema first."
             )
-        for queue, column in zip(self._queues, batch.columns, strict=True):
+        columns: list[Any] = list(batch.columns)
+        for queue, column in zip(self._queues, columns, strict=True):
             if not queue.node.nullable and column.null_count:
                 raise SchemaError(
                     f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
