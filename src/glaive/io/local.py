@@ -126,9 +126,11 @@ class LocalStore:
         return LocalSink(self.full(path))
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files directly in a directory, in name order; each is looked up when it comes."""
+        """Files directly in a directory, in name order; each is looked at when it comes."""
         full = self.full(prefix)
         for name in self._names(full):
+            if _is_temporary(name):
+                continue
             status = _status(f"{full}/{name}")
             if status is not None and not S_ISDIR(status.st_mode):
                 yield _meta(f"{prefix}/{name}" if prefix else name, status)
@@ -138,6 +140,8 @@ class LocalStore:
         full = self.full(prefix)
         names = set()
         for name in self._names(full):
+            if _is_temporary(name):
+                continue
             if os.path.isdir(f"{full}/{name}") and not os.path.islink(f"{full}/{name}"):
                 names.add(name + "/")
             else:
@@ -158,7 +162,8 @@ class LocalStore:
             return []
         except OSError as error:
             raise from_system(error, full, "list") from None
-        return sorted(name for name in names if not _is_temporary(name))
+        names.sort()
+        return names
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
