@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -185,8 +185,9 @@ def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, pa.Array
 
 
 def _rows_without_columns(rows: int, schema: pa.Schema) -> pa.Table:
-    batch = pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
-    return pa.Table.from_batches([batch]).replace_schema_metadata(schema.metadata)
+    metadata: Any = schema.metadata
+    one = pa.schema([pa.field("rows", pa.null())], metadata)
+    return pa.Table.from_arrays([pa.nulls(rows)], schema=one).select([])
 
 
 def _count_live(view: View, rows: FragmentRows) -> int:

@@ -20,7 +20,7 @@ from glaive.types import RowRange
 
 __all__ = ["FragmentRows", "ScanPlan", "plan_scan", "row_bytes", "windows"]
 
-WINDOW_ROWS = 64 * 1024
+WINDOW_ROWS = 128 * 1024
 """Rows decoded at a time when streaming: large enough for the loops, small enough for cache."""
 
 WINDOW_BYTES = 16 * 1024 * 1024

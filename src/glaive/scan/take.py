@@ -22,6 +22,7 @@ from glaive.scan.view import View
 
 __all__ = ["positions", "take"]
 
+_MOST = 2**63
 _INLINE_VALUES = 2048
 """Rows times columns below which threads cost more than they bring."""
 
@@ -35,6 +36,7 @@ def positions(rows: object) -> NDArray[np.int64]:
         Something in it is no whole number.
     """
     if isinstance(rows, list | tuple) and len(rows) == 1 and type(rows[0]) is int:
+        _check_size(rows[0])
         return np.array(rows, np.int64)
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         if rows.null_count:
@@ -47,7 +49,14 @@ def positions(rows: object) -> NDArray[np.int64]:
         raise OptionError(
             f"row positions: expected a list of whole numbers, found {array.dtype} {rows!r:.60}"
         )
+    if array.dtype == np.uint64 and len(array):
+        _check_size(int(array.max()))
     return array.astype(np.int64, copy=False)
+
+
+def _check_size(row: int) -> None:
+    if not -_MOST <= row < _MOST:
+        raise RowIndexError(f"row position {row} is out of range: no dataset has that many rows")
 
 
 def take(view: View, rows: object) -> pa.Table:

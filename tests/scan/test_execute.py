@@ -1,0 +1,210 @@
+"""Scans return the rows asked for, in order, in bounded memory, on all cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+
+ROWS = 5000
+
+
+def make(rows: int) -> pa.Table:
+    rng = np.random.default_rng(rows)
+    return pa.table(
+        {
+            "id": pa.array(np.arange(rows)),
+            "score": pa.array(rng.random(rows), mask=rng.random(rows) < 0.1),
+            "name": [f"name {i % 97}" for i in range(rows)],
+            "meta": [{"x": i, "y": None if i % 3 else str(i)} for i in range(rows)],
+            "tags": [list(range(i % 4)) for i in range(rows)],
+        }
+    )
+
+
+TABLE = make(ROWS)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
+    place = tmp_path_factory.mktemp("scan") / "t.lance"
+    return glaive.write_dataset(TABLE, place, max_rows_per_file=1700)
+
+
+def test_a_table_is_what_was_written(dataset: LanceDataset) -> None:
+    assert dataset.to_table().equals(TABLE)
+
+
+def test_batches_are_what_was_written(dataset: LanceDataset) -> None:
+    assert pa.Table.from_batches(dataset.to_batches()).equals(TABLE)
+
+
+def test_batches_end_at_their_size_and_at_fragments(dataset: LanceDataset) -> None:
+    sizes = [batch.num_rows for batch in dataset.to_batches(batch_size=1000)]
+    assert sizes == [1000, 700, 1000, 700, 1000, 600]
+
+
+def test_strict_batches_cross_fragments(dataset: LanceDataset) -> None:
+    batches = list(dataset.to_batches(batch_size=1500, strict_batch_size=True))
+    assert [batch.num_rows for batch in batches] == [1500, 1500, 1500, 500]
+    assert pa.Table.from_batches(batches).equals(TABLE)
+
+
+def test_batches_can_be_bounded_in_bytes(dataset: LanceDataset) -> None:
+    batches = list(dataset.to_batches(columns=["id"], batch_size_bytes=800))
+    assert {batch.num_rows for batch in batches[:10]} == {100}
+    assert pa.Table.from_batches(batches).equals(TABLE.select(["id"]))
+
+
+def test_rows_may_come_in_any_order_but_come_once(dataset: LanceDataset) -> None:
+    batches = dataset.to_batches(columns=["id"], scan_in_order=False)
+    assert pa.Table.from_batches(batches).sort_by("id").equals(TABLE.select(["id"]))
+
+
+@given(
+    limit=st.none() | st.integers(0, ROWS + 10),
+    offset=st.none() | st.integers(0, ROWS + 10),
+    batch_size=st.integers(1, 2000),
+)
+def test_limit_and_offset_cut_a_range(
+    dataset: LanceDataset, limit: int | None, offset: int | None, batch_size: int
+) -> None:
+    expected = TABLE.select(["id", "name"]).slice(offset or 0, limit)
+    scanner = dataset.scanner(["id", "name"], limit=limit, offset=offset, batch_size=batch_size)
+    assert scanner.to_table().equals(expected)
+    assert scanner.count_rows() == expected.num_rows
+    batches = list(scanner.to_batches())
+    assert pa.Table.from_batches(batches, expected.schema).equals(expected)
+    assert all(0 < batch.num_rows <= batch_size for batch in batches)
+
+
+def test_columns_come_in_the_order_asked_for(dataset: LanceDataset) -> None:
+    assert dataset.to_table(["tags", "id"]).equals(TABLE.select(["tags", "id"]))
+
+
+def test_members_of_structs_can_be_had_alone(dataset: LanceDataset) -> None:
+    table = dataset.to_table(["meta.y", "id"], limit=3, offset=1698)
+    assert table.to_pydict() == {"meta.y": ["1698", None, None], "id": [1698, 1699, 1700]}
+
+
+def test_null_structs_have_null_members(tmp_path: Path) -> None:
+    rows = pa.table({"s": pa.array([{"x": 1}, None, {"x": None}])})
+    written = glaive.write_dataset(rows, tmp_path / "t")
+    assert written.to_table(["s.x"]).to_pydict() == {"s.x": [1, None, None]}
+
+
+def test_row_ids_are_addresses(dataset: LanceDataset) -> None:
+    table = dataset.to_table(["id"], with_row_id=True, with_row_address=True, offset=1699, limit=2)
+    assert table["_rowid"].to_pylist() == [1699, 1 << 32]
+    assert table["_rowaddr"].equals(table["_rowid"])
+
+
+def test_stable_row_ids_are_what_the_manifest_says(tmp_path: Path) -> None:
+    written = glaive.write_dataset(
+        TABLE, tmp_path / "t", enable_stable_row_ids=True, max_rows_per_file=2000
+    )
+    assert written.has_stable_row_ids
+    table = written.to_table(["id"], with_row_id=True, with_row_address=True)
+    assert table["_rowid"].to_pylist() == list(range(ROWS))
+    assert table["_rowaddr"][2000].as_py() == 1 << 32
+
+
+def test_no_columns_still_count_rows(dataset: LanceDataset) -> None:
+    assert dataset.to_table(columns=[]).num_rows == ROWS
+    assert sum(batch.num_rows for batch in dataset.to_batches(columns=[])) == ROWS
+
+
+def test_only_row_ids_read_no_file(dataset: LanceDataset) -> None:
+    assert dataset.to_table(columns=[], with_row_id=True).num_rows == ROWS
+
+
+def test_fragments_can_be_picked_and_ordered(dataset: LanceDataset) -> None:
+    first, second, third = dataset.get_fragments()
+    table = dataset.to_table(["id"], fragments=[third, first])
+    assert table["id"].to_pylist() == [*range(3400, 5000), *range(1700)]
+    assert dataset.to_table(["id"], fragments=[second.fragment_id], limit=1)["id"].to_pylist() == [
+        1700
+    ]
+
+
+def test_stopping_early_is_harmless(dataset: LanceDataset) -> None:
+    batches = dataset.to_batches(batch_size=10)
+    assert next(batches).num_rows == 10
+    del batches
+    assert dataset.to_table().num_rows == ROWS
+
+
+def test_arrays_outlive_the_dataset(tmp_path: Path) -> None:
+    written = glaive.write_dataset(TABLE, tmp_path / "t")
+    table = written.to_table(["id", "score"])
+    del written
+    for path in (tmp_path / "t" / "data").iterdir():
+        path.unlink()
+    assert table.equals(TABLE.select(["id", "score"]))
+
+
+def test_wide_rows_make_small_windows(tmp_path: Path) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(200 * 65_536, "f4")), 65_536)
+    written = glaive.write_dataset(pa.table({"v": vectors}), tmp_path / "t")
+    sizes = [batch.num_rows for batch in written.to_batches()]
+    assert sum(sizes) == 200
+    assert max(sizes) <= 64
+
+
+def test_an_empty_dataset_has_a_schema(tmp_path: Path) -> None:
+    written = glaive.write_dataset(TABLE.slice(0, 0), tmp_path / "t")
+    assert written.to_table().equals(TABLE.slice(0, 0))
+    assert list(written.to_batches()) == []
+    assert written.scanner().to_reader().read_all().schema.equals(TABLE.schema)
+    assert written.count_rows() == 0
+
+
+STREAM = """
+import resource, sys
+import numpy as np, pyarrow as pa
+import glaive
+place = sys.argv[1]
+def rows():
+    rng = np.random.default_rng(0)
+    for at in range(40):
+        values = rng.random(500_000)
+        yield pa.record_batch({"a": values, "b": values[::-1], "n": np.arange(len(values)) + at})
+schema = pa.schema({"a": pa.float64(), "b": pa.float64(), "n": pa.int64()})
+if len(sys.argv) > 2:
+    glaive.write_dataset(rows(), place, schema=schema)
+else:
+    dataset = glaive.dataset(place)
+    next(dataset.to_batches())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seen = sum(batch.num_rows for batch in dataset.to_batches())
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(seen, grown // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted differently elsewhere")
+def test_streaming_takes_bounded_memory(tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-c", STREAM, str(tmp_path / "t"), *arguments]
+        environment = {**os.environ, "GLAIVE_KERNELS": "auto"}
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env=environment
+        ).stdout
+
+    run("write")
+    size = sum(path.stat().st_size for path in (tmp_path / "t" / "data").iterdir())
+    rows, grown = map(int, run().split())
+    assert rows == 20_000_000
+    assert size > 350_000_000
+    assert grown < 250

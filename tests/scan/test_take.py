@@ -1,0 +1,111 @@
+"""Rows by position, against Arrow's own take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
+
+ROWS = 3000
+TABLE = pa.table(
+    {
+        "id": pa.array(np.arange(ROWS)),
+        "half": pa.array([None if i % 2 else i for i in range(ROWS)], pa.int32()),
+        "name": [None if i % 11 == 0 else f"name {i}" for i in range(ROWS)],
+        "meta": [{"x": i, "y": str(i)} for i in range(ROWS)],
+        "tags": [list(range(i % 4)) for i in range(ROWS)],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(ROWS * 4, dtype="f4")), 4),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
+    place = tmp_path_factory.mktemp("take") / "t.lance"
+    return glaive.write_dataset(TABLE, place, max_rows_per_file=1100)
+
+
+@given(st.lists(st.integers(0, ROWS - 1), max_size=50))
+def test_rows_come_in_the_order_asked_for(dataset: LanceDataset, rows: list[int]) -> None:
+    taken = dataset.take(rows)
+    assert taken.equals(TABLE.take(pa.array(rows, pa.int64())))
+    assert taken.schema.equals(TABLE.schema)
+
+
+def test_every_row_alone(dataset: LanceDataset) -> None:
+    for row in (0, 1, 1023, 1024, 1099, 1100, 2199, 2200, 2999):
+        assert dataset.take([row]).equals(TABLE.slice(row, 1))
+
+
+def test_many_rows_of_one_fragment_and_of_all(dataset: LanceDataset) -> None:
+    rng = np.random.default_rng(3)
+    for high in (1100, ROWS):
+        rows = rng.integers(0, high, 4000)
+        assert dataset.take(rows).equals(TABLE.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [7, 2999],
+        (7, 2999),
+        range(7, 2999, 2992),
+        np.array([7, 2999], np.uint16),
+        pa.array([7, 2999], pa.int32()),
+        pa.chunked_array([[7], [2999]]),
+        [np.int64(7), np.uint8(5)],
+    ],
+    ids=["list", "tuple", "range", "numpy", "arrow", "chunks", "mixed"],
+)
+def test_positions_of_any_kind(dataset: LanceDataset, rows: object) -> None:
+    wanted = [int(row) for row in np.asarray(rows)]
+    assert dataset.take(rows, ["id"])["id"].to_pylist() == wanted
+
+
+def test_no_positions_give_no_rows(dataset: LanceDataset) -> None:
+    assert dataset.take([]).equals(TABLE.slice(0, 0))
+
+
+def test_columns_may_be_picked_with_members_in_place(dataset: LanceDataset) -> None:
+    taken = dataset.take([5, 3], ["meta.y", "id"])
+    assert taken.to_pydict() == {"meta": [{"y": "5"}, {"y": "3"}], "id": [5, 3]}
+
+
+def test_row_ids_may_be_taken(dataset: LanceDataset) -> None:
+    taken = dataset.take([1100, 0], ["_rowid", "id", "_rowaddr"])
+    assert taken.to_pydict() == {"_rowid": [1 << 32, 0], "id": [1100, 0], "_rowaddr": [1 << 32, 0]}
+
+
+@pytest.mark.parametrize("rows", [[ROWS], [-1], [0, ROWS + 5], [5, -2, 7]])
+def test_a_position_beyond_the_rows_is_named(dataset: LanceDataset, rows: list[int]) -> None:
+    wrong = next(row for row in rows if not 0 <= row < ROWS)
+    with pytest.raises(RowIndexError, match=rf"position {wrong} is out of range: .* 3000 rows"):
+        dataset.take(rows)
+
+
+@pytest.mark.parametrize(
+    "rows", [[1.5], ["a"], [[1]], [None], pa.array([1, None]), 5, [True], [2**70]], ids=repr
+)
+def test_positions_must_be_whole_numbers(dataset: LanceDataset, rows: object) -> None:
+    with pytest.raises((OptionError, RowIndexError)):
+        dataset.take(rows)
+
+
+def test_an_unknown_column_is_named(dataset: LanceDataset) -> None:
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'id'"):
+        dataset.take([0], ["ids"])
+
+
+def test_a_dataset_without_rows_has_no_position(tmp_path: Path) -> None:
+    written = glaive.write_dataset(TABLE.slice(0, 0), tmp_path / "t")
+    with pytest.raises(RowIndexError, match="has 0 rows"):
+        written.take([0])
+    assert written.take([]).num_rows == 0
