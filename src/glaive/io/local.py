@@ -154,16 +154,13 @@ class LocalStore:
             elif (status := _status(f"{full}/{name}")) is not None:
                 yield _meta(path, status)
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """Names of all that is in a directory, unfinished files too, in any order."""
+        return _listdir(self.full(prefix))
+
     @staticmethod
     def _names(full: str) -> Sequence[str]:
-        try:
-            names = os.listdir(full)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise from_system(error, full, "list") from None
-        names.sort()
-        return names
+        return sorted(_listdir(full))
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
@@ -266,6 +263,15 @@ class LocalSink:
     @staticmethod
     def _failed(error: OSError, path: str) -> StoreError:
         return error if isinstance(error, StoreError) else from_system(error, path, "write")
+
+
+def _listdir(full: str) -> Sequence[str]:
+    try:
+        return os.listdir(full)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise from_system(error, full, "list") from None
 
 
 def _write_all(fd: int, data: Sequence[BytesLike]) -> int:

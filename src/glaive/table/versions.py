@@ -32,7 +32,6 @@ class ManifestLocation:
     version: int
     path: str
     scheme: NamingScheme
-    size: int
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
@@ -45,7 +44,9 @@ def latest(store: ObjectStore) -> ManifestLocation:
     CorruptFileError
         Manifests are named in both ways.
     """
-    newest: ManifestLocation | None = None
+    newest = _first_name(store)
+    if newest is not None:
+        return newest
     for location in _locations(store):
         if newest is None:
             newest = location
@@ -63,6 +64,18 @@ def latest(store: ObjectStore) -> ManifestLocation:
     return newest
 
 
+def _first_name(store: ObjectStore) -> ManifestLocation | None:
+    """The newest version of a directory with V2 names: neither sorted nor looked at."""
+    names = getattr(store, "names", None)
+    if names is None:
+        return None
+    first = min(names(VERSIONS), default="")
+    found = parse_manifest_name(first)
+    if found is None or found.scheme == "V1" or found.is_detached:
+        return None
+    return ManifestLocation(found.version, f"{VERSIONS}/{first}", "V2")
+
+
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     """All versions, oldest first. One listing; none is an empty list."""
     found = list(_locations(store))
@@ -76,7 +89,7 @@ def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
     for meta in store.list(VERSIONS):
         name = parse_manifest_name(meta.path.rpartition("/")[2])
         if name is not None and not name.is_detached:
-            yield ManifestLocation(name.version, meta.path, name.scheme, meta.size)
+            yield ManifestLocation(name.version, meta.path, name.scheme)
 
 
 def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:
