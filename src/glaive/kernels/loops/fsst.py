@@ -101,6 +101,54 @@ def _end_of_value(k: int, codes: int, sizes: int, marks: int) -> int:
 
 
 @loop
+def _ends_of_values32(
+    offsets: int, n: int, codes: int, sizes: int, marks: int, target: int, at: int
+) -> int:
+    """Write where ``n`` values end, counted from ``-at``; 1 when an offset is wrong."""
+    first = np.int64(load_u32(offsets))
+    size = np.int64(load_u32(offsets + 4 * n)) - first
+    before = np.int64(0)
+    wrong = 0
+    for j in range(1, n + 1):
+        k = np.int64(load_u32(offsets + 4 * j)) - first
+        if k < before or k > size:
+            return 1
+        end = _end_of_value(k, codes, sizes, marks)
+        wrong |= end < 0
+        store_u32(target + 4 * j, at + end)
+        before = k
+    return wrong
+
+
+@loop
+def _ends_of_values(
+    offsets: int,
+    width: int,
+    n: int,
+    codes: int,
+    sizes: int,
+    marks: int,
+    target: int,
+    out_width: int,
+    at: int,
+) -> int:
+    """Do as ``_ends_of_values32`` for other widths of offsets."""
+    first = load_offset(offsets, width)
+    size = load_offset(offsets + width * n, width) - first
+    before = np.int64(0)
+    wrong = 0
+    for j in range(1, n + 1):
+        k = load_offset(offsets + width * j, width) - first
+        if k < before or k > size:
+            return 1
+        end = _end_of_value(k, codes, sizes, marks)
+        wrong |= end < 0
+        store_offset(target + out_width * j, out_width, at + end)
+        before = k
+    return wrong
+
+
+@loop
 def decode(
     offsets: int,
     data: int,
@@ -153,17 +201,12 @@ def decode(
             grown = _stream(p, stop, out + at, symbols, sizes, marks)
             if grown < 0:
                 return chunk
-            before = first
-            for j in range(n):
-                end = load_offset(source + (j + 1) * width, width)
-                if end < before or end > last:
-                    return chunk
-                mark = _end_of_value(end - first, p, sizes, marks)
-                if mark < 0:
-                    return chunk
-                target += out_width
-                store_offset(target, out_width, at + mark)
-                before = end
+            if width == 4 and out_width == 4:
+                wrong = _ends_of_values32(source, n, p, sizes, marks, target, at)
+            else:
+                wrong = _ends_of_values(source, width, n, p, sizes, marks, target, out_width, at)
+            if wrong:
+                return chunk
             at += grown
             done += n
             chunk += 1
