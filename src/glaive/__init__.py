@@ -29,6 +29,8 @@ __all__ = [
     "write_dataset",
 ]
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "GlaiveError": "glaive.errors",
     "LanceDataset": "glaive.dataset.dataset",
@@ -48,12 +50,8 @@ def __getattr__(name: str) -> object:
         return getattr(import_module(_HOMES[name]), name)
     if name in _MODULES:
         return import_module(f"glaive.{name}")
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("glaive")
     raise AttributeError(f"module 'glaive' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES, "__version__"})
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -1,0 +1,276 @@
+"""A dataset as users see it."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import (
+    NotFoundError,
+    OptionError,
+    RowIndexError,
+    StoreError,
+    UnsupportedFeatureError,
+)
+
+ROWS = 250
+TABLE = pa.table(
+    {
+        "id": pa.array(np.arange(ROWS)),
+        "name": [f"name {i}" for i in range(ROWS)],
+        "meta": [{"x": i} for i in range(ROWS)],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("dataset") / "t.lance"
+    glaive.write_dataset(TABLE, place, max_rows_per_file=100)
+    return place
+
+
+@pytest.fixture
+def dataset(place: Path) -> LanceDataset:
+    return glaive.dataset(place)
+
+
+class TestDescription:
+    def test_what_it_is(self, place: Path, dataset: LanceDataset) -> None:
+        assert dataset.uri == str(place)
+        assert (dataset.version, dataset.latest_version) == (1, 1)
+        assert dataset.schema == TABLE.schema
+        assert dataset.lance_schema.names == ["id", "name", "meta"]
+        assert dataset.data_storage_version == "2.2"
+        assert dataset.max_field_id == 3
+        assert not dataset.has_index
+        assert not dataset.has_stable_row_ids
+        assert dataset.metadata == dataset.config() == dataset.schema_metadata == {}
+        assert dataset.fragment_ids == [0, 1, 2]
+        assert len(dataset) == dataset.count_rows() == ROWS
+        assert repr(dataset) == f"LanceDataset({str(place)!r}, version=1)"
+
+    def test_stats(self, dataset: LanceDataset) -> None:
+        assert dataset.stats.dataset_stats(max_rows_per_group=60) == {
+            "num_deleted_rows": 0,
+            "num_fragments": 3,
+            "num_small_files": 1,
+        }
+
+    def test_partitions_are_not_offered(self, dataset: LanceDataset) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="partition_expression"):
+            _ = dataset.partition_expression
+
+
+class TestReading:
+    def test_head_and_slice(self, dataset: LanceDataset) -> None:
+        assert dataset.head(3).equals(TABLE.slice(0, 3))
+        assert dataset.head(2, columns=["id"]).equals(TABLE.select(["id"]).slice(0, 2))
+        assert dataset.slice(95, 105).equals(TABLE.slice(95, 10))
+        assert dataset.slice(240, 1000, columns=["name"])["name"].to_pylist()[-1] == "name 249"
+        assert dataset.slice(5, 5).num_rows == 0
+
+    @pytest.mark.parametrize(("start", "end"), [(-1, 3), (5, 3)])
+    def test_a_slice_goes_forward(self, dataset: LanceDataset, start: int, end: int) -> None:
+        with pytest.raises(OptionError, match="0 ≤ start ≤ end"):
+            dataset.slice(start, end)
+
+    def test_samples_are_of_different_rows(self, dataset: LanceDataset) -> None:
+        assert dataset.sample(ROWS).sort_by("id").equals(TABLE)
+        ordered = dataset.sample(20, ["id"], randomize_order=False)["id"].to_numpy()
+        assert (np.diff(ordered) > 0).all()
+        random.seed(7)
+        first = dataset.sample(5)
+        random.seed(7)
+        assert dataset.sample(5).equals(first)
+        with pytest.raises(OptionError, match=f"expected 0 to {ROWS}"):
+            dataset.sample(ROWS + 1)
+
+    def test_pandas_and_readers(self, dataset: LanceDataset) -> None:
+        pytest.importorskip("pandas")
+        assert dataset.to_pandas(["id"], limit=3)["id"].tolist() == [0, 1, 2]
+        assert dataset.scanner(limit=2).to_pandas()["name"].tolist() == ["name 0", "name 1"]
+        assert dataset.scanner().to_reader().read_all().equals(TABLE)
+
+    def test_a_scanner_runs_more_than_once(self, dataset: LanceDataset) -> None:
+        scanner = dataset.scanner(["id"], limit=120)
+        assert scanner.to_table().equals(scanner.to_table())
+        assert scanner.count_rows() == 120
+        assert scanner.head(5)["id"].to_pylist() == [0, 1, 2, 3, 4]
+        assert scanner.head(500).num_rows == 120
+        assert scanner.projected_schema.names == ["id"]
+        assert scanner.dataset_schema == TABLE.schema
+        assert sum(batch.num_rows for batch in scanner.scan_batches()) == 120
+        assert scanner.explain_plan() == "scan 120 rows of 2 fragments: id"
+        assert "fragment 1: 0..20" in scanner.explain_plan(verbose=True)
+
+    def test_filters_are_refused_by_name(self, dataset: LanceDataset) -> None:
+        for read in (dataset.to_table, dataset.count_rows, dataset.scanner):
+            with pytest.raises(UnsupportedFeatureError, match="'filter' is not supported yet"):
+                read(filter="id > 3")  # type: ignore[operator]  # three kinds of functions
+
+    def test_an_unknown_option_is_refused_before_reading(self, dataset: LanceDataset) -> None:
+        with pytest.raises(OptionError, match="did you mean 'batch_size'"):
+            dataset.to_batches(batchsize=5)
+
+    def test_threads_share_a_dataset(self, dataset: LanceDataset) -> None:
+        def work(seed: int) -> bool:
+            rows = np.random.default_rng(seed).integers(0, ROWS, 10)
+            return dataset.take(rows).equals(TABLE.take(pa.array(rows))) and len(dataset) == ROWS
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(200)))
+
+
+class TestFragments:
+    def test_each_reads_its_rows(self, dataset: LanceDataset) -> None:
+        fragments = dataset.get_fragments()
+        assert [one.fragment_id for one in fragments] == [0, 1, 2]
+        assert [one.count_rows() for one in fragments] == [100, 100, 50]
+        assert pa.concat_tables([one.to_table() for one in fragments]).equals(TABLE)
+        second = fragments[1]
+        assert second.physical_rows == 100
+        assert second.num_deletions == 0
+        assert second.deletion_file() is None
+        assert second.schema == TABLE.schema
+        assert second.head(2, columns=["id"])["id"].to_pylist() == [100, 101]
+        assert second.take([5, 0, 5], ["id"])["id"].to_pylist() == [105, 100, 105]
+        assert [batch.num_rows for batch in second.to_batches(batch_size=60)] == [60, 40]
+        assert second.scanner(["id"], limit=1, offset=3).to_table()["id"].to_pylist() == [103]
+
+    def test_a_row_of_another_fragment_is_out_of_range(self, dataset: LanceDataset) -> None:
+        with pytest.raises(RowIndexError, match=r"position 100 .* fragment 0 has 100 rows"):
+            dataset.get_fragments()[0].take([3, 100])
+
+    def test_one_by_id(self, dataset: LanceDataset) -> None:
+        fragment = dataset.get_fragment(2)
+        assert fragment is not None
+        assert fragment.to_table(["id"])["id"][0].as_py() == 200
+        assert dataset.get_fragment(9) is None
+        with pytest.raises(NotFoundError, match=r"no fragment 9"):
+            dataset.to_table(fragments=[9])
+
+    def test_files_are_told(self, place: Path, dataset: LanceDataset) -> None:
+        (file,) = dataset.get_fragments()[0].data_files()
+        assert (place / "data" / file.path).stat().st_size == file.size
+        assert file.fields == (0, 1, 3)
+        assert file.path in repr(dataset.get_fragments()[0])
+
+
+class TestVersions:
+    @pytest.fixture
+    def grown(self, tmp_path: Path) -> Path:
+        for at in range(3):
+            glaive.write_dataset(TABLE.slice(at, 1), tmp_path / "t", mode="append")
+        return tmp_path / "t"
+
+    def test_all_are_listed_with_their_totals(self, grown: Path) -> None:
+        versions = glaive.dataset(grown).versions()
+        assert [one["version"] for one in versions] == [1, 2, 3]
+        assert [one["metadata"]["total_rows"] for one in versions] == ["1", "2", "3"]
+        assert all(datetime.now() - one["timestamp"] < timedelta(minutes=5) for one in versions)  # noqa: DTZ005  # naive and local, as in pylance
+
+    def test_one_can_be_opened_or_checked_out(self, grown: Path) -> None:
+        newest = glaive.dataset(grown)
+        assert newest.version == 3
+        assert newest.get_version()["version"] == 3
+        second = newest.checkout_version(2)
+        assert (second.version, second.count_rows()) == (2, 2)
+        assert second.latest_version == 3
+        assert glaive.dataset(grown, version=1).to_table()["id"].to_pylist() == [0]
+        second.checkout_latest()
+        assert (second.version, second.count_rows()) == (3, 3)
+
+    @pytest.mark.parametrize("version", [0, 4, -1, 2**64])
+    def test_one_that_is_not_there_names_those_that_are(self, grown: Path, version: int) -> None:
+        with pytest.raises(NotFoundError, match=rf"no version {version} .* 1, 2, 3"):
+            glaive.dataset(grown, version=version)
+
+    @pytest.mark.parametrize("version", ["main", (None, 3)])
+    def test_tags_and_branches_are_refused_by_name(self, grown: Path, version: object) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="tags and branches"):
+            glaive.dataset(grown, version=version)  # type: ignore[arg-type]  # on purpose
+
+    def test_a_version_is_a_number(self, grown: Path) -> None:
+        with pytest.raises(OptionError, match=r"expected a number, found 1.5"):
+            glaive.dataset(grown, version=1.5)  # type: ignore[arg-type]  # on purpose
+
+    def test_the_past_can_be_opened_by_time(self, tmp_path: Path) -> None:
+        glaive.write_dataset(TABLE, tmp_path / "t")
+        time.sleep(0.01)
+        between = datetime.now()  # noqa: DTZ005  # naive and local, as users write it
+        glaive.write_dataset(TABLE, tmp_path / "t", mode="append")
+        assert glaive.dataset(tmp_path / "t", asof=between).version == 1
+        assert glaive.dataset(tmp_path / "t", asof=between.astimezone()).version == 1
+        assert glaive.dataset(tmp_path / "t", asof="2099-01-01").version == 2
+        with pytest.raises(NotFoundError, match=r"no version .* before 2001"):
+            glaive.dataset(tmp_path / "t", asof="2001-01-01")
+        with pytest.raises(OptionError, match="asof: expected a datetime"):
+            glaive.dataset(tmp_path / "t", asof="yesterday")
+
+    def test_an_opened_version_does_not_change(self, grown: Path) -> None:
+        opened = glaive.dataset(grown)
+        glaive.write_dataset(TABLE, grown, mode="overwrite")
+        assert opened.to_table()["id"].to_pylist() == [0, 1, 2]
+        assert opened.latest_version == 4
+
+    def test_what_a_commit_did_is_told(self, grown: Path) -> None:
+        transaction = glaive.dataset(grown).read_transaction(2)
+        assert transaction is not None
+        assert transaction.read_version == 1
+        assert transaction.operation.wire_name == "append"
+
+
+class TestOpening:
+    def test_a_path_a_text_or_a_uri(self, place: Path) -> None:
+        for uri in (place, str(place), f"file://{place}"):
+            assert glaive.dataset(uri).count_rows() == ROWS
+
+    def test_tuning_options_of_others_have_no_effect(self, place: Path) -> None:
+        assert glaive.dataset(place, block_size=4096, index_cache_size=10).count_rows() == ROWS
+
+    def test_options_that_are_not_served_are_named(self, place: Path) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="'namespace_client' is not supported"):
+            glaive.dataset(place, namespace_client=object())
+        with pytest.raises(OptionError, match="did you mean 'version'"):
+            glaive.dataset(place, vresion=1)
+
+    def test_pickled_it_opens_again_at_its_version(self, tmp_path: Path) -> None:
+        first = glaive.write_dataset(TABLE, tmp_path / "t")
+        glaive.write_dataset(TABLE, tmp_path / "t", mode="append")
+        again = pickle.loads(pickle.dumps(first))
+        assert (again.version, again.count_rows(), again.uri) == (1, ROWS, first.uri)
+
+    def test_memory_cannot_be_pickled(self) -> None:
+        written = glaive.write_dataset(TABLE, "memory://pickling/t")
+        with pytest.raises(StoreError, match="memory of this process"):
+            pickle.dumps(written)
+
+
+class TestOtherLibraries:
+    def test_arrow_streams(self, dataset: LanceDataset) -> None:
+        assert pa.table(dataset).equals(TABLE)
+        assert pa.table(dataset.scanner(["id"])).equals(TABLE.select(["id"]))
+
+    def test_polars(self, dataset: LanceDataset) -> None:
+        polars = pytest.importorskip("polars")
+        assert polars.DataFrame(dataset).shape == (ROWS, 3)
+        lazy = polars.scan_pyarrow_dataset(dataset)
+        assert lazy.select("id").sum().collect().item() == sum(range(ROWS))
+
+    def test_duckdb(self, dataset: LanceDataset) -> None:
+        duckdb = pytest.importorskip("duckdb")
+        connection = duckdb.connect()
+        connection.register("things", dataset)
+        found = connection.sql("select count(*), max(name) from things where id >= 100").fetchall()
+        assert found == [(150, "name 249")]

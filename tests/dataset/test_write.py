@@ -1,0 +1,413 @@
+"""Writing: rows from anywhere, versions one by one, nothing half-written visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.write import WriteOptions, commit_fragments, find_target, write_fragments
+from glaive.errors import (
+    DatasetExistsError,
+    OptionError,
+    SchemaError,
+    StoreError,
+    UnsupportedFeatureError,
+)
+from glaive.io.counting import CountingStore, Fault
+from glaive.io.uri import open_store
+from glaive.table.load import open_latest, read_transaction
+
+TABLE = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", None, "c"]})
+
+
+def files(place: Path) -> list[str]:
+    return sorted(path.name for path in place.rglob("*") if path.is_file())
+
+
+class TestModes:
+    def test_create_append_overwrite(self, tmp_path: Path) -> None:
+        place = tmp_path / "t"
+        first = glaive.write_dataset(TABLE, place)
+        second = glaive.write_dataset(TABLE, str(place), mode="append")
+        third = glaive.write_dataset(TABLE.select(["name"]), place, mode="overwrite")
+        assert [one.version for one in (first, second, third)] == [1, 2, 3]
+        assert [one.count_rows() for one in (first, second, third)] == [3, 6, 3]
+        assert third.schema.names == ["name"]
+        assert glaive.dataset(place, version=2).to_table().equals(pa.concat_tables([TABLE, TABLE]))
+
+    @pytest.mark.parametrize("mode", ["append", "overwrite"])
+    def test_a_dataset_that_is_not_there_is_created(self, tmp_path: Path, mode: str) -> None:
+        assert glaive.write_dataset(TABLE, tmp_path / "t", mode=mode).version == 1
+
+    def test_create_refuses_a_dataset_before_writing(self, tmp_path: Path) -> None:
+        glaive.write_dataset(TABLE, tmp_path / "t")
+        before = files(tmp_path)
+        with pytest.raises(DatasetExistsError, match=r"version 1.*mode='append'") as caught:
+            glaive.write_dataset(TABLE, tmp_path / "t")
+        assert isinstance(caught.value, OSError)
+        assert files(tmp_path) == before
+
+    def test_an_opened_dataset_is_a_place_too(self, tmp_path: Path) -> None:
+        opened = glaive.write_dataset(TABLE, tmp_path / "t")
+        assert glaive.write_dataset(TABLE, opened, mode="append").count_rows() == 6
+        assert opened.version == 1
+        opened.insert(TABLE)
+        assert (opened.version, opened.count_rows()) == (3, 9)
+
+    def test_appends_from_an_old_version_go_on_top(self, tmp_path: Path) -> None:
+        old = glaive.write_dataset(TABLE, tmp_path / "t")
+        glaive.write_dataset(TABLE, tmp_path / "t", mode="append")
+        assert glaive.write_dataset(TABLE, old, mode="append").count_rows() == 9
+
+    def test_memory_holds_datasets(self) -> None:
+        glaive.write_dataset(TABLE, "memory://written/t")
+        glaive.write_dataset(TABLE, "memory://written/t", mode="append")
+        opened = glaive.dataset("memory://written/t")
+        assert opened.to_table().num_rows == 6
+        assert opened.take([4], ["id"])["id"].to_pylist() == [2]
+
+    @pytest.mark.parametrize(
+        ("option", "value", "error"),
+        [
+            ("mode", "replace", OptionError),
+            ("max_rows_per_file", 0, OptionError),
+            ("max_bytes_per_file", -1, OptionError),
+            ("max_rows_per_file", 1.5, OptionError),
+            ("data_storage_version", "9.9", OptionError),
+            ("data_storage_version", "0.1", UnsupportedFeatureError),
+            ("max_row_per_file", 5, OptionError),
+            ("initial_bases", ["x"], UnsupportedFeatureError),
+            ("use_legacy_format", True, UnsupportedFeatureError),
+        ],
+    )
+    def test_options_that_cannot_be(
+        self, tmp_path: Path, option: str, value: Any, error: type[Exception]
+    ) -> None:
+        with pytest.raises(error, match=option if option != "use_legacy_format" else "legacy"):
+            glaive.write_dataset(TABLE, tmp_path / "t", **{option: value})
+        assert files(tmp_path) == []
+
+
+class TestFiles:
+    def test_a_file_ends_at_its_rows(self, tmp_path: Path) -> None:
+        rows = pa.table({"id": range(25)})
+        written = glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=10)
+        assert [one.physical_rows for one in written.get_fragments()] == [10, 10, 5]
+        assert written.to_table().equals(rows)
+
+    def test_batches_of_a_stream_share_files(self, tmp_path: Path) -> None:
+        batches = pa.table({"id": range(30)}).to_batches(max_chunksize=4)
+        written = glaive.write_dataset(batches, tmp_path / "t", max_rows_per_file=14)
+        assert [one.physical_rows for one in written.get_fragments()] == [14, 14, 2]
+        assert written.to_table()["id"].to_pylist() == list(range(30))
+
+    def test_a_file_ends_at_its_bytes(self, tmp_path: Path) -> None:
+        rows = pa.table({"id": range(100_000)})
+        written = glaive.write_dataset(rows, tmp_path / "t", max_bytes_per_file=200_000)
+        sizes = [one.physical_rows for one in written.get_fragments()]
+        assert len(sizes) == 4
+        assert written.to_table().equals(rows)
+
+    def test_no_rows_make_no_file(self, tmp_path: Path) -> None:
+        written = glaive.write_dataset(TABLE.slice(0, 0), tmp_path / "t")
+        assert written.get_fragments() == []
+        assert not (tmp_path / "t" / "data").exists()
+
+    @pytest.mark.parametrize("version", ["2.1", "2.2", "stable"])
+    def test_the_format_version_is_kept(self, tmp_path: Path, version: str) -> None:
+        written = glaive.write_dataset(TABLE, tmp_path / "t", data_storage_version=version)
+        expected = "2.2" if version == "stable" else version
+        assert written.data_storage_version == expected
+        for mode in ("append", "overwrite"):
+            later = glaive.write_dataset(TABLE, tmp_path / "t", mode=mode)
+            assert later.data_storage_version == expected
+            assert {
+                str(file.version) for one in later.get_fragments() for file in one.data_files()
+            } == {expected}
+
+    def test_progress_is_told_of_files(self, tmp_path: Path) -> None:
+        told: list[tuple[str, int]] = []
+
+        class Progress:
+            def begin(self, fragment: Any) -> None:
+                told.append(("begin", fragment.physical_rows))
+
+            def complete(self, fragment: Any) -> None:
+                told.append(("complete", fragment.physical_rows))
+
+        rows = pa.table({"id": range(15)})
+        glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=10, progress=Progress())
+        assert told == [("begin", 0), ("complete", 10), ("begin", 0), ("complete", 5)]
+
+    def test_properties_and_message_are_kept(self, tmp_path: Path) -> None:
+        written = glaive.write_dataset(
+            TABLE, tmp_path / "t", transaction_properties={"job": "7"}, commit_message="first"
+        )
+        transaction = written.read_transaction(1)
+        assert transaction is not None
+        assert transaction.properties == {"job": "7", "__lance_commit_message": "first"}
+
+    def test_v1_names_stay_v1(self, tmp_path: Path) -> None:
+        glaive.write_dataset(TABLE, tmp_path / "t", enable_v2_manifest_paths=False)
+        glaive.write_dataset(TABLE, tmp_path / "t", mode="append")
+        names = [name for name in files(tmp_path / "t" / "_versions") if "manifest" in name]
+        assert names == ["1.manifest", "2.manifest"]
+        assert glaive.dataset(tmp_path / "t").count_rows() == 6
+
+
+class TestSources:
+    def check(self, place: Path, data: object, **options: Any) -> None:
+        written = glaive.write_dataset(data, place / "t", **options)
+        assert written.to_table().cast(TABLE.schema).equals(TABLE)
+
+    def test_record_batches(self, tmp_path: Path) -> None:
+        self.check(tmp_path, TABLE.to_batches()[0])
+
+    def test_a_reader(self, tmp_path: Path) -> None:
+        self.check(tmp_path, TABLE.to_reader(max_chunksize=2))
+
+    def test_a_list_of_batches(self, tmp_path: Path) -> None:
+        self.check(tmp_path, TABLE.to_batches(max_chunksize=2))
+
+    def test_a_generator(self, tmp_path: Path) -> None:
+        self.check(tmp_path, iter(TABLE.to_batches(max_chunksize=2)), schema=TABLE.schema)
+
+    def test_a_mapping_of_columns(self, tmp_path: Path) -> None:
+        self.check(tmp_path, TABLE.to_pydict())
+
+    def test_rows_as_mappings(self, tmp_path: Path) -> None:
+        self.check(tmp_path, TABLE.to_pylist())
+
+    def test_rows_with_different_keys_lose_nothing(self, tmp_path: Path) -> None:
+        written = glaive.write_dataset([{"a": 1}, {"b": "x", "a": 2}], tmp_path / "t")
+        assert written.to_table().to_pydict() == {"a": [1, 2], "b": [None, "x"]}
+
+    def test_a_pyarrow_dataset_and_its_scanner(self, tmp_path: Path) -> None:
+        self.check(tmp_path / "1", pads.dataset(TABLE))
+        self.check(tmp_path / "2", pads.dataset(TABLE).scanner())
+
+    def test_a_dataset_and_its_scanner(self, tmp_path: Path) -> None:
+        written = glaive.write_dataset(TABLE, tmp_path / "t")
+        self.check(tmp_path / "1", written)
+        self.check(tmp_path / "2", written.scanner())
+
+    def test_anything_with_an_arrow_stream(self, tmp_path: Path) -> None:
+        table: Any = TABLE
+
+        class Stream:
+            def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+                return table.__arrow_c_stream__(requested_schema)
+
+        self.check(tmp_path, Stream())
+
+    def test_anything_with_an_arrow_array(self, tmp_path: Path) -> None:
+        batch: Any = TABLE.to_batches()[0]
+
+        class Batch:
+            def __arrow_c_array__(self, requested_schema: object = None) -> object:
+                return batch.__arrow_c_array__(requested_schema)
+
+        self.check(tmp_path, Batch())
+
+    def test_a_pandas_frame(self, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"id": [1, 2, 3], "name": ["a", None, "c"]})
+        self.check(tmp_path, frame)
+        assert glaive.dataset(tmp_path / "t").to_pandas()["id"].tolist() == [1, 2, 3]
+
+    def test_polars_frames(self, tmp_path: Path) -> None:
+        polars = pytest.importorskip("polars")
+        self.check(tmp_path / "1", polars.from_arrow(TABLE))
+        self.check(tmp_path / "2", polars.from_arrow(TABLE).lazy())
+
+    def test_views_and_dictionaries_become_plain_text(self, tmp_path: Path) -> None:
+        views = TABLE.set_column(1, "name", TABLE["name"].cast(pa.string_view()))
+        self.check(tmp_path / "1", views)
+        glaive.write_dataset(TABLE, tmp_path / "2")
+        coded = TABLE.set_column(1, "name", TABLE["name"].dictionary_encode())
+        assert glaive.write_dataset(coded, tmp_path / "2", mode="append").count_rows() == 6
+
+    def test_a_schema_decides_the_types(self, tmp_path: Path) -> None:
+        schema = pa.schema({"id": pa.int16(), "name": pa.large_string()})
+        for at, data in enumerate((TABLE, TABLE.to_pydict(), TABLE.to_pylist())):
+            written = glaive.write_dataset(data, tmp_path / str(at), schema=schema)
+            assert written.schema == schema
+
+    def test_an_empty_iterable_needs_a_schema(self, tmp_path: Path) -> None:
+        with pytest.raises(OptionError, match="pass schema="):
+            glaive.write_dataset([], tmp_path / "t")
+        written = glaive.write_dataset([], tmp_path / "t", schema=TABLE.schema)
+        assert written.schema == TABLE.schema
+
+    @pytest.mark.parametrize("data", [5, "rows.csv", None, [1, 2], object()])
+    def test_other_things_are_refused(self, tmp_path: Path, data: object) -> None:
+        with pytest.raises(OptionError, match="data to write: "):
+            glaive.write_dataset(data, tmp_path / "t")
+
+    def test_a_stream_that_changes_kind_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(OptionError, match="item 1 is no record batch but int"):
+            glaive.write_dataset([TABLE.to_batches()[0], 3], tmp_path / "t")
+        assert files(tmp_path) == []
+
+
+class TestSchemas:
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Path:
+        schema = pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("name", pa.string()),
+                pa.field("tags", pa.list_(pa.string())),
+                pa.field("meta", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+            ]
+        )
+        row = {"id": 1, "name": "a", "tags": ["t"], "meta": {"x": 1, "y": "z"}}
+        glaive.write_dataset(pa.Table.from_pylist([row], schema), tmp_path / "t")
+        return tmp_path / "t"
+
+    def append(self, place: Path, rows: pa.Table) -> LanceDataset:
+        return glaive.write_dataset(rows, place, mode="append")
+
+    def test_columns_are_matched_by_name(self, place: Path) -> None:
+        schema = glaive.dataset(place).schema
+        row = {"meta": None, "id": 2, "tags": None, "name": "b"}
+        rows = pa.Table.from_pylist([row], schema).select(["tags", "name", "meta", "id"])
+        assert self.append(place, rows).to_table().to_pylist()[1] == row
+
+    def test_a_missing_column_reads_as_null(self, place: Path) -> None:
+        table = self.append(place, pa.table({"id": [2]})).to_table()
+        assert table.to_pylist()[1] == {"id": 2, "name": None, "tags": None, "meta": None}
+        assert glaive.dataset(place).take([1, 0], ["name"])["name"].to_pylist() == [None, "a"]
+
+    def test_forms_of_the_same_type_are_cast(self, place: Path) -> None:
+        rows = pa.table(
+            {
+                "id": [2],
+                "name": pa.array(["b"], pa.large_string()),
+                "tags": pa.array([["u"]], pa.large_list(pa.large_string())),
+                "meta": pa.array(
+                    [{"y": "w", "x": 5}], pa.struct({"y": pa.string_view(), "x": pa.int32()})
+                ),
+            }
+        )
+        read = self.append(place, rows).to_table().to_pylist()[1]
+        assert read == {"id": 2, "name": "b", "tags": ["u"], "meta": {"x": 5, "y": "w"}}
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ({"id": pa.array([2], pa.int32())}, "'id' should be int64, found int32"),
+            ({"id": ["2"]}, "'id' should be int64, found string"),
+            ({"id": [2], "other": [1]}, "'other' is no column"),
+            ({"name": ["b"]}, "'id' is missing"),
+            ({"id": [2], "meta": [{"x": 1}]}, "'meta' should be struct"),
+            ({"id": [2], "tags": [[1]]}, "'tags' should be list"),
+        ],
+    )
+    def test_rows_that_do_not_fit_are_refused(
+        self, place: Path, rows: dict[str, Any], message: str
+    ) -> None:
+        before = files(place)
+        with pytest.raises(SchemaError, match=message) as caught:
+            self.append(place, pa.table(rows))
+        assert str(place) in str(caught.value)
+        assert files(place) == before
+
+    def test_all_faults_are_named_at_once(self, place: Path) -> None:
+        with pytest.raises(SchemaError, match=r"'one' is no column.*'two' is no.*'id' is missing"):
+            self.append(place, pa.table({"one": [1], "two": [2]}))
+
+    def test_nulls_in_a_column_without_nulls_are_refused(self, place: Path) -> None:
+        before = files(place)
+        with pytest.raises(SchemaError, match="'id'"):
+            self.append(place, pa.table({"id": pa.array([None], pa.int64())}))
+        assert files(place) == before
+
+    @pytest.mark.parametrize("name", ["", "a.b", "_rowid", "_rowaddr"])
+    def test_names_that_no_column_can_have(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(SchemaError, match="Rename it"):
+            glaive.write_dataset(pa.table({name: [1]}), tmp_path / "t")
+
+    def test_two_columns_of_one_name_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(SchemaError, match="'a'"):
+            glaive.write_dataset(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "t")
+
+    def test_schema_metadata_comes_back(self, tmp_path: Path) -> None:
+        marked = TABLE.replace_schema_metadata({"made": "here"})
+        written = glaive.write_dataset(marked, tmp_path / "t")
+        assert written.to_table().schema.equals(marked.schema, check_metadata=True)
+        assert written.schema_metadata == {"made": "here"}
+
+
+class TestFaults:
+    def test_a_failing_source_leaves_nothing(self, tmp_path: Path) -> None:
+        def rows() -> Iterator[pa.RecordBatch]:
+            for _ in range(3):
+                yield pa.record_batch({"id": list(range(10))})
+            raise RuntimeError("the source broke")
+
+        with pytest.raises(RuntimeError, match="the source broke"):
+            glaive.write_dataset(rows(), tmp_path / "t", max_rows_per_file=10)
+        assert files(tmp_path) == []
+
+    @pytest.mark.parametrize("kind", ["fail", "lie"])
+    def test_whatever_request_fails_the_dataset_is_old_or_new(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        options = WriteOptions(mode="append", max_rows_per_file=2)
+        count = 0
+        for nth in range(1, 60):
+            place = tmp_path / f"{nth}"
+            glaive.write_dataset(TABLE, place)
+            store = CountingStore(open_store(place))
+            store.inject(Fault(at=nth, kind=kind))  # type: ignore[arg-type]  # one of the kinds
+            failed = False
+            try:
+                target = find_target(store, TABLE.schema, options)
+                fragments = write_fragments(store, [TABLE], target.schema, options)
+                commit_fragments(target, fragments, options)
+            except StoreError:
+                failed = True
+            read = glaive.dataset(place).to_table()
+            assert read.num_rows in ((3, 6) if failed else (6,))
+            assert read.slice(0, 3).equals(TABLE)
+            if store.requests < nth:
+                break
+            count += failed
+        assert count > 5
+
+    def test_fragments_without_a_commit_are_invisible(self, tmp_path: Path) -> None:
+        glaive.write_dataset(TABLE, tmp_path / "t")
+        store = open_store(tmp_path / "t")
+        options = WriteOptions(mode="append")
+        target = find_target(store, TABLE.schema, options)
+        fragments = write_fragments(store, [TABLE], target.schema, options, target.version)
+        assert [one.physical_rows for one in fragments] == [3]
+        assert glaive.dataset(tmp_path / "t").count_rows() == 3
+        commit_fragments(target, fragments, options)
+        assert glaive.dataset(tmp_path / "t").count_rows() == 6
+
+    def test_a_commit_is_recognised_when_repeated(self, tmp_path: Path) -> None:
+        glaive.write_dataset(TABLE, tmp_path / "t")
+        store = open_store(tmp_path / "t")
+        options = WriteOptions(mode="append", transaction_properties={"job": "17"})
+        target = find_target(store, TABLE.schema, options)
+        fragments = write_fragments(store, [TABLE], target.schema, options)
+        first = commit_fragments(target, fragments, options, once="job")
+        again = commit_fragments(target, fragments, options, once="job")
+        assert first.version == again.version == open_latest(store).version == 2
+        transaction = read_transaction(store, again)
+        assert transaction is not None
+        assert transaction.properties["job"] == "17"
+
+    def test_a_place_that_is_a_file_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("text")
+        with pytest.raises(StoreError, match=str(tmp_path / "file")):
+            glaive.write_dataset(TABLE, tmp_path / "file" / "t")

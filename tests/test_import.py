@@ -1,0 +1,68 @@
+"""``import glaive`` is cheap, and its names are there when they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import glaive
+from glaive.format.manifest import WRITER
+
+HEAVY = ("pyarrow", "numpy", "numba", "obstore", "pyspark", "google.protobuf", "pandas", "click")
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import sys, glaive; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert run(code) == "[]"
+
+
+def test_opening_and_reading_loads_neither_numba_nor_obstore_nor_spark(tmp_path: object) -> None:
+    code = f"""
+import sys, glaive, pyarrow as pa
+place = {str(tmp_path)!r} + "/t"
+glaive.write_dataset(pa.table({{"a": list(range(100)), "t": ["x"] * 100}}), place)
+dataset = glaive.dataset(place)
+assert dataset.to_table().num_rows == 100 and dataset.take([5]).num_rows == 1
+print([name for name in ("numba", "obstore", "pyspark") if name in sys.modules])
+"""
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize("name", [*glaive.__all__, "errors", "file", "__version__"])
+def test_every_name_is_there(name: str) -> None:
+    assert name in dir(glaive)
+    assert getattr(glaive, name) is not None
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import glaive.dataset.open", "from glaive.dataset import dataset as _"]
+)
+def test_the_function_is_there_whatever_was_imported_before(before: str, tmp_path: object) -> None:
+    place = f"{tmp_path}/t"
+    code = f"""
+{before}
+import glaive
+from glaive import dataset
+glaive.write_dataset({{"a": [1]}}, {place!r})
+print(glaive.dataset({place!r}).version, dataset(uri={place!r}, version=1).count_rows())
+"""
+    assert run(code) == "1 1"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'datasets'"):
+        _ = glaive.datasets  # type: ignore[attr-defined]  # on purpose
+
+
+def test_the_version_is_told_the_same_everywhere() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))
+    assert glaive.__version__ == project["project"]["version"] == WRITER[1]
