@@ -24,6 +24,7 @@ def test_deleted_rows_come_back(rows: set[int]) -> None:
     assert back.dtype == np.uint32
 
 
+@pytest.mark.spec("del-1")
 @pytest.mark.parametrize("count", [BITMAP_FROM - 1, BITMAP_FROM])
 def test_many_rows_become_a_bitmap(count: int) -> None:
     offsets = np.arange(0, 3 * count, 3, dtype=np.uint32)
@@ -50,6 +51,7 @@ def test_rows_may_come_in_any_order_and_with_runs() -> None:
     assert len(back) == 1000
 
 
+@pytest.mark.spec("del-2")
 @pytest.mark.parametrize(
     ("data", "bitmap"),
     [

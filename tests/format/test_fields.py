@@ -80,6 +80,7 @@ ARROW_TYPES = st.recursive(
 )
 
 
+@pytest.mark.spec("field-1", "field-2", "field-4")
 @given(st.lists(arrow_fields(ARROW_TYPES), max_size=6, unique_by=lambda one: one.name))
 def test_arrow_schemas_survive_the_wire(fields: list[pa.Field[Any]]) -> None:
     schema = pa.schema(fields, {"owner": "me"})
@@ -95,6 +96,7 @@ def test_leaf_types_have_one_name(kind: pa.DataType) -> None:
     assert leaf_type(logical_type(kind, "x")) == kind
 
 
+@pytest.mark.spec("field-3")
 def test_the_wire_parent_of_children_of_field_0_is_0() -> None:
     schema = pa.schema([("s", pa.struct([("a", pa.int32())])), ("b", pa.int8())])
     wire = [
@@ -109,6 +111,7 @@ def test_the_wire_parent_of_children_of_field_0_is_0() -> None:
     assert LanceSchema.from_wire(wire).to_arrow() == schema
 
 
+@pytest.mark.spec("type-1")
 def test_views_and_ordered_dictionaries_become_what_files_hold() -> None:
     schema = pa.schema(
         [
@@ -124,6 +127,7 @@ def test_views_and_ordered_dictionaries_become_what_files_hold() -> None:
     ]
 
 
+@pytest.mark.spec("type-4")
 def test_extension_types_become_storage_and_metadata() -> None:
     field = LanceSchema.from_arrow(pa.schema([("u", pa.uuid())])).fields[0]
     assert field.logical_type == "fixed_size_binary:16"
@@ -138,6 +142,7 @@ def test_parameters_of_extension_types_are_kept() -> None:
     assert field.option("ARROW:extension:metadata") == '{"shape":[2,3]}'
 
 
+@pytest.mark.spec("type-3")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -206,6 +211,7 @@ def test_unknown_paths_name_the_closest_columns() -> None:
         SAMPLE.project(["meta.nmae"])
 
 
+@pytest.mark.spec("own-1")
 def test_columns_of_2_1_are_leaves_and_empty_structs() -> None:
     assert [one.name for one in SAMPLE.leaf_columns()] == [
         "id",

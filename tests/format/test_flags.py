@@ -9,6 +9,7 @@ from glaive.format.flags import Feature, check_readable, check_writable, recompu
 from glaive.format.pb import table_pb2
 
 
+@pytest.mark.spec("flag-1", "flag-2")
 @pytest.mark.parametrize(
     ("bit", "name"),
     [(6, "data_overlays"), (9, "fragment_reuse"), (12, "clustering"), (16, "flag 16"), (63, "63")],
@@ -36,6 +37,7 @@ def words(manifest: table_pb2.Manifest, *, carried: int = 0) -> tuple[Feature, F
     return Feature(manifest.reader_feature_flags), Feature(manifest.writer_feature_flags)
 
 
+@pytest.mark.spec("flag-3")
 def test_flags_follow_from_content() -> None:
     manifest = table_pb2.Manifest()
     assert words(manifest) == (Feature(0), Feature(0))

@@ -34,6 +34,7 @@ def test_a_footer_is_laid_out_as_the_format_says() -> None:
     )
 
 
+@pytest.mark.spec("footer-2")
 @pytest.mark.parametrize("data", [b"", b"PAR1" * 20, b"LANC", bytes(40)])
 def test_other_files_are_told_apart(data: bytes) -> None:
     with pytest.raises(NotLanceError, match="x/y is not a Lance file"):
@@ -42,6 +43,7 @@ def test_other_files_are_told_apart(data: bytes) -> None:
         ManifestFooter.parse(pa.py_buffer(data), len(data), where="x/y")
 
 
+@pytest.mark.spec("footer-3")
 @pytest.mark.parametrize(("major", "minor"), [(2, 4), (3, 0), (0, 4), (0, 2)])
 def test_unknown_versions_are_refused_by_number(major: int, minor: int) -> None:
     data = bytearray(FOOTER.build())
@@ -50,6 +52,7 @@ def test_unknown_versions_are_refused_by_number(major: int, minor: int) -> None:
         FileFooter.parse(pa.py_buffer(bytes(data)), SIZE, where="f")
 
 
+@pytest.mark.spec("footer-4")
 @given(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**64 - 1),
@@ -82,6 +85,7 @@ def test_tables_outside_the_file_are_reported(
             FileFooter.parse(data, SIZE, where="f")
 
 
+@pytest.mark.spec("man-1")
 def test_a_manifest_footer_comes_back() -> None:
     data = ManifestFooter(70).build()
     assert data == bytes.fromhex("4600000000000000 0000 0200 4c414e43")

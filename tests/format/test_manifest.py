@@ -64,6 +64,7 @@ def decode(data: bytes) -> Manifest:
     return decode_manifest(pa.py_buffer(data), where="t/3.manifest")
 
 
+@pytest.mark.spec("man-2", "man-3")
 def test_a_manifest_comes_back() -> None:
     parts = (fragment(0, 10), fragment(4, 20, 3))
     manifest = decode(encoded(message(*parts), index_section=b""))
@@ -102,6 +103,7 @@ def test_a_version_without_fragments_has_no_rows() -> None:
     assert manifest.max_fragment_id == -1
 
 
+@pytest.mark.spec("man-4")
 def test_the_place_of_the_transaction_may_be_the_older_one() -> None:
     wire = message()
     data = b"\x02\x00\x00\x00\x08\x05"

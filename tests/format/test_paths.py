@@ -26,16 +26,19 @@ def test_versions_come_back_from_names(version: int, scheme: str) -> None:
     assert parse_manifest_name(name) == ManifestName(version, scheme)
 
 
+@pytest.mark.spec("name-1")
 @given(VERSIONS, VERSIONS)
 def test_v2_names_list_the_newest_first(one: int, other: int) -> None:
     assert (manifest_path(one) < manifest_path(other)) == (one > other)
 
 
+@pytest.mark.spec("name-1", "name-2")
 def test_the_first_version_is_named_as_elsewhere() -> None:
     assert manifest_path(1) == "_versions/18446744073709551614.manifest"
     assert manifest_path(1, "V1") == "_versions/1.manifest"
 
 
+@pytest.mark.spec("name-4")
 def test_detached_versions_are_no_part_of_the_history() -> None:
     name = manifest_path(DETACHED + 5)
     assert name == "_versions/d9223372036854775813.manifest"
@@ -44,6 +47,7 @@ def test_detached_versions_are_no_part_of_the_history() -> None:
     assert found.is_detached
 
 
+@pytest.mark.spec("name-5")
 @pytest.mark.parametrize(
     "name",
     [
@@ -69,6 +73,7 @@ def test_data_file_names_are_spread_and_unique() -> None:
     assert all(re.fullmatch(r"[01]{24}[0-9a-f]{26}\.lance", name) for name in names)
 
 
+@pytest.mark.spec("del-1")
 def test_deletion_files_are_named_by_fragment_version_and_number() -> None:
     assert deletion_file_path(3, 7, 11, bitmap=True) == "_deletions/3-7-11.bin"
     assert deletion_file_path(3, 7, 11, bitmap=False) == "_deletions/3-7-11.arrow"

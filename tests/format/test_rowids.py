@@ -31,6 +31,7 @@ def form_of(data: bytes) -> str:
     return str(segment.WhichOneof("segment"))
 
 
+@pytest.mark.spec("rowid-1")
 @given(st.one_of(ANY_IDS, SORTED_IDS))
 def test_row_ids_come_back(ids: NDArray[np.uint64]) -> None:
     data = encode_row_ids(ids)
@@ -55,6 +56,7 @@ def test_the_shortest_form_is_taken(ids: NDArray[np.int64], form: str) -> None:
     np.testing.assert_array_equal(decode_row_ids(data, len(ids), where="m"), ids)
 
 
+@pytest.mark.spec("rowid-3")
 def test_bits_of_a_bitmap_count_from_the_least_significant() -> None:
     segment = table_pb2.U64Segment()
     segment.range_with_bitmap.end = 8
@@ -106,6 +108,7 @@ def test_damaged_sequences_are_reported(data: bytes) -> None:
         decode_row_ids(data, 10, where="m")
 
 
+@pytest.mark.spec("rowid-2")
 def test_a_wrong_number_of_rows_is_reported() -> None:
     with pytest.raises(CorruptFileError, match=r"row ids: expected 4 values, found 3 \(in m\)"):
         decode_row_ids(encode_row_ids(range(3)), 4, where="m")

@@ -53,6 +53,7 @@ def created_at(manifest: Manifest) -> list[list[int]]:
     ]
 
 
+@pytest.mark.spec("overwrite-1")
 def test_the_first_version_creates_the_dataset(store: ObjectStore) -> None:
     made = create(store, rows=7)
     found = open_latest(store)
@@ -65,6 +66,7 @@ def test_the_first_version_creates_the_dataset(store: ObjectStore) -> None:
     assert found.wire.writer_version.library == "glaive"
 
 
+@pytest.mark.spec("append-1", "build-1", "build-3")
 def test_an_append_adds_fragments_behind_the_others(store: ObjectStore) -> None:
     base = create(store)
     made = commit_transaction(store, append(base, 5), base=base)
@@ -74,6 +76,7 @@ def test_an_append_adds_fragments_behind_the_others(store: ObjectStore) -> None:
     assert open_version(store, 1).num_fragments == 1
 
 
+@pytest.mark.spec("build-2", "build-4", "build-5")
 def test_an_overwrite_replaces_rows_and_columns_but_not_counters(store: ObjectStore) -> None:
     base = create(store)
     schema = LanceSchema.from_arrow(pa.schema([("other", pa.int8())], {"a": "b"}))
@@ -89,6 +92,7 @@ def test_an_overwrite_replaces_rows_and_columns_but_not_counters(store: ObjectSt
     assert again.fragment_ids.tolist() == [2]
 
 
+@pytest.mark.spec("txn-1")
 def test_the_transaction_is_in_the_manifest_and_in_its_file(store: ObjectStore) -> None:
     base = create(store)
     mine = replace(append(base), properties={"job": "5"})
@@ -121,6 +125,7 @@ def test_nothing_but_files_of_the_format_is_left(store: ObjectStore) -> None:
     assert len(list(names(store, "_versions"))) == 3
 
 
+@pytest.mark.spec("name-3")
 def test_naming_and_version_of_a_new_dataset_can_be_chosen(store: ObjectStore) -> None:
     options = CommitOptions(enable_v2_manifest_paths=False, storage_version=FormatVersion(2, 1))
     operation = Overwrite(fragments=(), schema=SCHEMA)
@@ -151,6 +156,7 @@ def test_files_of_another_version_are_flagged(store: ObjectStore) -> None:
 # ------------------------------------------------------------- stable row ids
 
 
+@pytest.mark.spec("rowid-4", "build-6")
 def test_stable_row_ids_go_on_and_are_never_given_twice(store: ObjectStore) -> None:
     base = create(store, rows=3, options=CommitOptions(enable_stable_row_ids=True))
     more = commit_transaction(store, append(base, 2), base=base)
@@ -163,6 +169,7 @@ def test_stable_row_ids_go_on_and_are_never_given_twice(store: ObjectStore) -> N
     assert anew.uses(Feature.STABLE_ROW_IDS)
 
 
+@pytest.mark.spec("txn-3", "build-2", "build-6")
 def test_a_rebased_append_gets_ids_after_those_of_the_others(store: ObjectStore) -> None:
     base = create(store, rows=3, options=CommitOptions(enable_stable_row_ids=True))
     late = append(base, 2)
@@ -189,6 +196,7 @@ def test_appends_go_together_whatever_version_they_started_from(store: ObjectSto
     assert transaction.read_version == 1
 
 
+@pytest.mark.spec("commit-1")
 def test_an_append_does_not_follow_an_overwrite(store: ObjectStore) -> None:
     base = create(store)
     late = append(base)
@@ -229,6 +237,7 @@ def test_a_version_that_was_cleaned_up_is_a_conflict(store: ObjectStore) -> None
     assert open_latest(store).version == 4
 
 
+@pytest.mark.spec("latest-2")
 @pytest.mark.parametrize("content", [b'{"version":90}', b'{"version":1}', b"garbage", None])
 def test_a_wrong_hint_does_no_harm(store: ObjectStore, content: bytes | None) -> None:
     base = create(store)
@@ -241,6 +250,7 @@ def test_a_wrong_hint_does_no_harm(store: ObjectStore, content: bytes | None) ->
     assert commit_transaction(store, late, base=base).version == 3
 
 
+@pytest.mark.spec("txn-2")
 def test_a_version_without_a_transaction_is_a_conflict(store: ObjectStore) -> None:
     base = create(store)
     late = append(base)
@@ -286,6 +296,7 @@ def test_a_dataset_that_needs_unknown_features_is_not_written_to(store: ObjectSt
     assert open_latest(store).version == 1
 
 
+@pytest.mark.spec("commit-3")
 def test_retries_end(store: ObjectStore) -> None:
     base = create(store)
     racing = Racing(store, base)

@@ -37,6 +37,7 @@ def together(work: Callable[[int], object]) -> list[object]:
         return list(pool.map(work, range(WRITERS)))
 
 
+@pytest.mark.spec("commit-2", "commit-6", "commit-7")
 def test_appends_of_threads_all_become_versions(store: ObjectStore) -> None:
     base = create(store, options=CommitOptions(enable_stable_row_ids=True))
 

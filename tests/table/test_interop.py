@@ -127,6 +127,7 @@ def test_their_schemas_are_read(tmp_path: Path, version: str) -> None:
     assert mine == list(manifest.wire.fields)
 
 
+@pytest.mark.spec("own-1", "own-3")
 def test_their_columns_are_our_leaf_columns(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     row: dict[str, Any] = {
@@ -144,6 +145,7 @@ def test_their_columns_are_our_leaf_columns(tmp_path: Path) -> None:
     assert list(file.fields) == [one.id for one in manifest.schema.leaf_columns()]
 
 
+@pytest.mark.spec("del-3")
 @pytest.mark.parametrize("gone", [3, 6000])
 def test_their_deletions_are_read(tmp_path: Path, gone: int) -> None:
     place = str(tmp_path / "t")

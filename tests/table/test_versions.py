@@ -33,6 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return make_store(request.param, tmp_path)
 
 
+@pytest.mark.spec("latest-1")
 @pytest.mark.parametrize("options", [CommitOptions(), V1], ids=["V2", "V1"])
 def test_the_newest_version_is_opened(store: ObjectStore, options: CommitOptions) -> None:
     base = create(store, options=options)
@@ -59,6 +60,7 @@ def test_a_version_that_is_not_there_is_reported_with_those_that_are(store: Obje
             open_version(store, version)
 
 
+@pytest.mark.spec("dir-1")
 def test_a_place_without_manifests_is_no_dataset(store: ObjectStore) -> None:
     store.put("data/x.lance", [b"x"])
     with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*_versions.*write_dataset"):
@@ -67,6 +69,7 @@ def test_a_place_without_manifests_is_no_dataset(store: ObjectStore) -> None:
         open_version(store, 1)
 
 
+@pytest.mark.spec("name-4", "name-5")
 def test_other_files_beside_manifests_are_ignored(store: ObjectStore) -> None:
     create(store)
     for name in ("1.manifest#1", "notes.txt", "d9223372036854775815.manifest"):
@@ -75,6 +78,7 @@ def test_other_files_beside_manifests_are_ignored(store: ObjectStore) -> None:
     assert len(list_versions(store)) == 1
 
 
+@pytest.mark.spec("name-3")
 def test_two_naming_schemes_in_one_place_are_damage(store: ObjectStore) -> None:
     create(store)
     for version in (1, 2):
@@ -109,6 +113,16 @@ def test_a_version_that_needs_unknown_features_is_refused(tmp_path: Path) -> Non
         open_latest(store)
 
 
+@pytest.mark.spec("name-6")
+def test_a_manifest_under_the_name_of_another_version_is_damage(store: ObjectStore) -> None:
+    create(store)
+    store.put(manifest_path(2), [store.get(manifest_path(1))])
+    with pytest.raises(CorruptFileError, match=r"expected 2, as its name says, found 1"):
+        open_latest(store)
+    with pytest.raises(CorruptFileError, match=r"expected 2, as its name says, found 1"):
+        open_version(store, 2)
+
+
 def test_versions_are_described(store: ObjectStore) -> None:
     base = create(store, rows=7)
     commit_transaction(store, append(base, 5), base=base)
@@ -140,6 +154,7 @@ def test_a_hint_that_says_nothing_is_none(store: ObjectStore, content: bytes) ->
     assert read_hint(store) is None
 
 
+@pytest.mark.spec("commit-4")
 def test_a_hint_that_cannot_be_written_is_logged(
     store: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@
 
 Field ids are the identity of columns: files and fragments speak of ids, names may change.
 
-Specification: "Schema" and "Physical columns" in ``docs/format``.
+Specification: "Fields" and "Physical columns" in ``docs/format``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each field of the list names its parent by id, -1 at the top level; a parent stands before
 its children. A parent that is left out on the wire is field 0, not the top level.
 
-Specification: "Schema" in ``docs/format``.
+Specification: "Fields" in ``docs/format``.
 """
 
 from __future__ import annotations

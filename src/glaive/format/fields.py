@@ -3,7 +3,7 @@
 Ids are given depth first. Whoever appends takes the ids of the dataset for columns of the
 same name; whoever overwrites starts again at 0.
 
-Specification: "Schema" and "Physical columns" in ``docs/format``.
+Specification: "Fields" and "Physical columns" in ``docs/format``.
 """
 
 from __future__ import annotations

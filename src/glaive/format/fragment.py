@@ -3,7 +3,7 @@
 These are values made on demand from the wire message; a manifest with many fragments keeps
 the message and makes only those that are asked for.
 
-Specification: "Fragments" in ``docs/format``.
+Specification: "Fragments and data files" in ``docs/format``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The message says where the first two begin.
 :class:`Manifest` keeps the parsed message and makes Python values of its parts when they are
 asked for: a dataset of 100,000 fragments opens at the speed of the protobuf parser.
 
-Specification: "Manifest file" and "Manifest" in ``docs/format``.
+Specification: "Manifest file" in ``docs/format``.
 """
 
 from __future__ import annotations

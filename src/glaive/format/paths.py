@@ -10,7 +10,7 @@ V2       2^64 - 1 - version as 20 digits: the newest is first  ``184467440737095
 detached ``d`` and the version, which has bit 63 set           ``d9223372036854775815…``
 ======== ===================================================== =========================
 
-Specification: "Directory layout" in ``docs/format``.
+Specification: "Directory layout" and "Manifest names" in ``docs/format``.
 """
 
 from __future__ import annotations

@@ -50,9 +50,8 @@ def open_version(
     schemes: tuple[NamingScheme, ...] = (scheme,) if scheme else ("V2", "V1")
     if 0 < version < 2**64:
         for one in schemes:
-            path = manifest_path(version, one)
             try:
-                return decode_manifest(store.get(path), where=store.full(path), scheme=one)
+                return load_numbered(store, version, one)
             except ObjectNotFoundError:
                 continue
     newest = latest(store).version
@@ -65,28 +64,27 @@ def open_version(
     )
 
 
-def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
-    """The manifest at a location. One request."""
-    data = store.get(location.path)
-    return decode_manifest(data, where=store.full(location.path), scheme=location.scheme)
-
-
 def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Manifest:
-    """A version by number and naming scheme, for writers. One request.
+    """A version by number and naming scheme. One request.
 
     Raises
     ------
     ObjectNotFoundError
         There is no such version.
     CorruptFileError
-        The manifest is of another version than its name says.
+        The manifest is damaged, or of another version than its name says.
     """
-    path = manifest_path(version, scheme)
-    manifest = decode_manifest(store.get(path), where=store.full(path), scheme=scheme)
-    if manifest.version != version:
+    return load_manifest(store, ManifestLocation(version, manifest_path(version, scheme), scheme))
+
+
+def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
+    """The manifest at a location; errors as those of :func:`load_numbered`. One request."""
+    path = location.path
+    manifest = decode_manifest(store.get(path), where=store.full(path), scheme=location.scheme)
+    if manifest.version != location.version:
         raise CorruptFileError(
             "version of the manifest",
-            expected=f"{version}, as its name says",
+            expected=f"{location.version}, as its name says",
             found=f"{manifest.version}",
             where=manifest.where,
         )
