@@ -31,6 +31,9 @@ _RUN_BYTES: Final = 4096
 _STREAM_BYTES: Final = 65_536
 """Codes up to which a run is decoded as one stream; there is a mark for every second."""
 
+_BATCH_BYTES: Final = 32_768
+"""Text encoded at a time: small enough to stay in the nearest caches."""
+
 _TINY: Final = 4
 _TINY_BYTES: Final = 512
 _ESCAPE_BYTE: Final = b"\xff"
@@ -238,7 +241,8 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     out_bits = 64 if 2 * size > MAX_32 else bits
     if out_bits != bits:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
-    tables = [address(part) for part in table.encoder]
+    scratch = np.empty(4 * _BATCH_BYTES + 32, np.uint8)
+    tables = [*(address(part) for part in table.encoder), address(scratch), _BATCH_BYTES]
     written = allocate((count + 1) * (out_bits // 8))
     as_offsets(written, out_bits)[0] = 0
     room = size * 3 // 4 + 4096
@@ -251,8 +255,8 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
         done = loops.encode(*source, *[done, count], *tables, *targets)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
-        left = int(as_offsets(offsets, out_bits)[done])
-        room = int(state[0]) + 2 * (int(ends[count]) - left) + 8 + SLACK
+        left = int(ends[count]) - int(ends[done])
+        room = int(state[0]) + 2 * left + 8 + SLACK
         out.resize(room)
 
 

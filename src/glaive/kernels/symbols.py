@@ -97,8 +97,8 @@ class SymbolTable:
         return lengths
 
     @cached_property
-    def encoder(self) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]:
-        """Slots by the hash of three bytes, entries by two bytes, entries by one byte.
+    def encoder(self) -> tuple[NDArray[np.uint64], NDArray[np.uint16]]:
+        """Slots by the hash of three bytes; entries by two bytes, then by a last byte.
 
         Of several symbols with the same slot the first wins.
         """
@@ -117,7 +117,7 @@ class SymbolTable:
             slot = slot_of(word)
             if size > 2 and not slots[slot, 2]:
                 slots[slot] = word, (1 << 8 * size) - 1, size << 8 | code
-        return slots, pairs, singles
+        return slots, np.concatenate((pairs, singles))
 
     @cached_property
     def lookups(

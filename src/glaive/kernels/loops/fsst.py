@@ -2,8 +2,8 @@
 
 A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes, 4096 where
 there is no symbol; an encoder table as
-1024 slots of 24 bytes (symbol, mask, length << 8 | code), 65536 16-bit entries by the next
-two bytes and 256 by the next byte (length << 8 | code).
+1024 slots of 24 bytes (symbol, mask, length << 8 | code) and 16-bit entries (length << 8 |
+code), 65536 by the next two bytes, then 256 by the last byte of a value.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    copy,
     load_i64,
     load_u8,
     load_u16,
@@ -259,6 +260,49 @@ def _next(address: int, end: int) -> int:
 
 
 @loop
+def _step(p: int, end: int, at: int, word: int, slots: int, pairs: int) -> tuple[int, int]:
+    """Write the code of the symbol at ``p``; where to read and where to write on.
+
+    All candidates are looked up and one is selected: a branch would be guessed wrong often.
+    """
+    slot = slots + 24 * _slot(word)
+    meta = np.int64(load_u64(slot + 16))
+    byte = np.int64(word & np.uint64(0xFF))
+    index = np.int64(word & np.uint64(0xFFFF)) if p + 1 < end else 65536 + byte
+    short = np.int64(load_u16(pairs + 2 * index))
+    fits = ((word & load_u64(slot + 8)) == load_u64(slot)) & (p + (meta >> 8) <= end)
+    meta = meta if fits else short
+    code = meta & 255
+    store_u16(at, code | (byte << 8))
+    return p + (meta >> 8), at + 1 + (code == ESCAPE)
+
+
+@loop
+def _encode_plain(
+    offsets: int,
+    width: int,
+    data: int,
+    data_end: int,
+    first: int,
+    last: int,
+    slots: int,
+    pairs: int,
+    ends: int,
+    out: int,
+    base: int,
+) -> int:
+    """Encode values one after the other; the bytes written to ``out + base`` and on."""
+    at = out + base
+    p = data + load_offset(offsets + width * first, width)
+    for i in range(first, last):
+        end = data + load_offset(offsets + width * (i + 1), width)
+        while p < end:
+            p, at = _step(p, end, at, _next(p, data_end), slots, pairs)
+        store_offset(ends + width * (i + 1), width, at - out)
+    return at - out
+
+
+@loop
 def encode(
     offsets: int,
     width: int,
@@ -268,46 +312,101 @@ def encode(
     count: int,
     slots: int,
     pairs: int,
-    singles: int,
-    out_offsets: int,
+    scratch: int,
+    batch: int,
+    ends: int,
     out: int,
     room: int,
     state: int,
 ) -> int:
     """Encode values ``first`` on; the number of values done when ``room`` may not suffice.
 
-    ``state`` holds the bytes written. ``out_offsets`` are as wide as ``offsets``.
+    ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Up to ``batch``
+    bytes of values are encoded at a time, in three lanes that take turns: while one waits
+    for its table the others go on. ``scratch`` has room for two lanes of twice the batch.
     """
-    at = out + load_i64(state)
-    end_of_room = out + room
-    p = data + load_offset(offsets + width * first, width)
-    for i in range(first, count):
-        end = data + load_offset(offsets + width * (i + 1), width)
-        if 2 * (end - p) + 8 > end_of_room - at:
-            store_u64(state, at - out)
+    at = load_i64(state)
+    i = first
+    while i < count:
+        start = load_offset(offsets + width * i, width)
+        j = i + 1
+        while j < count and load_offset(offsets + width * (j + 1), width) - start <= batch:
+            j += 1
+        stop = load_offset(offsets + width * j, width)
+        if 2 * (stop - start) + 8 > room - at:
+            store_u64(state, at)
             return i
-        while p + 1 < end:
-            word = _next(p, data_end)
-            slot = slots + 24 * _slot(word)
-            meta = np.int64(load_u64(slot + 16))
-            size = meta >> 8
-            if (word & load_u64(slot + 8)) == load_u64(slot) and p + size <= end:
-                store_u8(at, meta)
-                at += 1
-                p += size
-            else:
-                entry = np.int64(load_u16(pairs + 2 * np.int64(word & np.uint64(0xFFFF))))
-                store_u16(at, (entry & 255) | (np.int64(word & np.uint64(255)) << 8))
-                at += 1 + ((entry & 255) == ESCAPE)
-                p += entry >> 8
-        if p < end:
-            byte = np.int64(load_u8(p))
-            entry = np.int64(load_u16(singles + 2 * byte))
-            store_u16(at, (entry & 255) | (byte << 8))
-            at += 1 + ((entry & 255) == ESCAPE)
-            p += 1
-        store_offset(out_offsets + width * (i + 1), width, at - out)
-    store_u64(state, at - out)
+        third = (j - i) // 3
+        if third == 0 or data + stop + 8 > data_end:
+            at = _encode_plain(offsets, width, data, data_end, i, j, slots, pairs, ends, out, at)
+            i = j
+            continue
+        i0, i1, i2 = i, i + third, i + 2 * third
+        n0, n1, n2 = i1, i2, j
+        p0 = data + start
+        p1 = data + load_offset(offsets + width * i1, width)
+        p2 = data + load_offset(offsets + width * i2, width)
+        o0 = out + at
+        base1 = scratch
+        base2 = scratch + 2 * batch + 16
+        o1, o2 = base1, base2
+        e0 = data + load_offset(offsets + width * (i0 + 1), width)
+        e1 = data + load_offset(offsets + width * (i1 + 1), width)
+        e2 = data + load_offset(offsets + width * (i2 + 1), width)
+        while True:
+            while p0 == e0 and i0 < n0:
+                i0 += 1
+                store_offset(ends + width * i0, width, o0 - out)
+                e0 = data + load_offset(offsets + width * (i0 + 1), width)
+            while p1 == e1 and i1 < n1:
+                i1 += 1
+                store_offset(ends + width * i1, width, o1 - base1)
+                e1 = data + load_offset(offsets + width * (i1 + 1), width)
+            while p2 == e2 and i2 < n2:
+                i2 += 1
+                store_offset(ends + width * i2, width, o2 - base2)
+                if i2 < n2:
+                    e2 = data + load_offset(offsets + width * (i2 + 1), width)
+            if i0 == n0 or i1 == n1 or i2 == n2:
+                break
+            while (p0 != e0) & (p1 != e1) & (p2 != e2):
+                w0, w1, w2 = load_u64(p0), load_u64(p1), load_u64(p2)
+                p0, o0 = _step(p0, e0, o0, w0, slots, pairs)
+                p1, o1 = _step(p1, e1, o1, w1, slots, pairs)
+                p2, o2 = _step(p2, e2, o2, w2, slots, pairs)
+        # Whichever lanes are left finish alone; then all are put behind each other.
+        while i0 < n0:
+            while p0 < e0:
+                p0, o0 = _step(p0, e0, o0, load_u64(p0), slots, pairs)
+            i0 += 1
+            store_offset(ends + width * i0, width, o0 - out)
+            e0 = data + load_offset(offsets + width * (i0 + 1), width)
+        while i1 < n1:
+            while p1 < e1:
+                p1, o1 = _step(p1, e1, o1, load_u64(p1), slots, pairs)
+            i1 += 1
+            store_offset(ends + width * i1, width, o1 - base1)
+            e1 = data + load_offset(offsets + width * (i1 + 1), width)
+        while i2 < n2:
+            while p2 < e2:
+                p2, o2 = _step(p2, e2, o2, load_u64(p2), slots, pairs)
+            i2 += 1
+            store_offset(ends + width * i2, width, o2 - base2)
+            if i2 < n2:
+                e2 = data + load_offset(offsets + width * (i2 + 1), width)
+        at = o0 - out
+        copy(out + at, base1, o1 - base1)
+        for k in range(n0 + 1, n1 + 1):
+            place = ends + width * k
+            store_offset(place, width, load_offset(place, width) + at)
+        at += o1 - base1
+        copy(out + at, base2, o2 - base2)
+        for k in range(n1 + 1, n2 + 1):
+            place = ends + width * k
+            store_offset(place, width, load_offset(place, width) + at)
+        at += o2 - base2
+        i = j
+    store_u64(state, at)
     return count
 
 
@@ -319,7 +418,6 @@ def split(
     count: int,
     slots: int,
     pairs: int,
-    singles: int,
     tokens: int,
     firsts: int,
 ) -> int:
@@ -338,10 +436,10 @@ def split(
             meta = np.int64(load_u64(slot + 16))
             size = meta >> 8
             if (word & load_u64(slot + 8)) != load_u64(slot) or p + size > end:
-                if p + 1 < end:
-                    meta = np.int64(load_u16(pairs + 2 * np.int64(word & np.uint64(0xFFFF))))
-                else:
-                    meta = np.int64(load_u16(singles + 2 * np.int64(word & np.uint64(0xFF))))
+                index = np.int64(word & np.uint64(0xFFFF))
+                if p + 1 == end:
+                    index = 65536 + (index & 255)
+                meta = np.int64(load_u16(pairs + 2 * index))
             token = np.int64(meta & 255)
             if token == ESCAPE:
                 token = np.int64(word & np.uint64(0xFF))
