@@ -224,6 +224,13 @@ def test_versions_between_reading_and_a_newer_manifest_are_checked(store: Object
         commit_transaction(store, late, base=newest)
 
 
+def test_a_manifest_older_than_the_version_read_is_not_built_upon(store: ObjectStore) -> None:
+    base = create(store)
+    newer = commit_transaction(store, append(base), base=base)
+    made = commit_transaction(store, append(newer), base=base)
+    assert made.num_fragments == 3
+
+
 def test_a_version_that_was_cleaned_up_is_a_conflict(store: ObjectStore) -> None:
     base = create(store)
     late = append(base)

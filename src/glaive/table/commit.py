@@ -130,6 +130,7 @@ class _Commit:
         done = self._catch_up_from_read_version()
         if done is not None:
             return done
+        took = 0.0
         written: str | None = None
         for attempt in range(options.max_retries + 1):
             name = self.transaction.file_name
@@ -155,8 +156,9 @@ class _Commit:
                     transaction=encoded,
                     index_section=draft.index_section,
                 )
+            took = took or time.perf_counter() - started
             if attempt < options.max_retries:
-                _wait(attempt, time.perf_counter() - started)
+                _wait(attempt, took)
             done = self._catch_up(version, version)
             if done is not None:
                 return done
@@ -206,7 +208,7 @@ class _Commit:
                 return None
             self.base = load_manifest(self.store, found)
             return self._catch_up(1, found.version)
-        if self.base is None:
+        if self.base is None or self.base.version < read:
             self.base = self._version_at_least(read)
         newest = read_hint(self.store) or latest(self.store).version
         reach = max(newest, self.base.version)
