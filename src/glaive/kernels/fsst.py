@@ -28,6 +28,9 @@ __all__ = ["decode_chunks", "decode_strings", "encode_strings", "exercise"]
 
 
 _RUN_BYTES: Final = 4096
+_SAMPLE_BYTES: Final = 512
+"""Codes of each of 16 runs from which the size of the output is guessed."""
+
 _STREAM_BYTES: Final = 65_536
 """Codes up to which a run is decoded as one stream; there is a mark for every second."""
 
@@ -147,16 +150,19 @@ def _guess_room(
 ) -> int:
     """Bytes the output should need, from a few runs: a second pass would cost more."""
     _, bases, floors, limits, _ = columns
+    most = 8 * work + 8 * len(bases) + 64
+    if work <= _STREAM_BYTES:
+        return most
     memory = as_array(data)
     seen = grown = 0
-    for i in {len(bases) * k // 8 for k in range(8)}:
+    for i in {len(bases) * k // 16 for k in range(16)}:
         start = int(bases[i] + floors[i])
-        codes = memory[start : min(start + _RUN_BYTES, int(bases[i] + limits[i]))]
+        codes = memory[start : min(start + _SAMPLE_BYTES, int(bases[i] + limits[i]))]
         seen += len(codes)
         grown += int((sizes[codes] % NO_LENGTH).sum())
     largest = int((limits - floors).max(initial=0))
     guess = int(work * (grown / max(seen, 1)) * 1.04) + 8 * min(largest, work) + 4096
-    return min(guess, 8 * work + 8 * len(bases) + 64)
+    return min(guess, most)
 
 
 def _decode_tiny(
@@ -236,7 +242,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     size = int(ends[count]) - int(ends[0])
     if not use_loops(size // 8):
         return _encode_numpy(table, ends[: count + 1], bits, memoryview(data))
-    from glaive.kernels.loops import fsst as loops
+    from glaive.kernels.loops import fsst_encode as loops
 
     out_bits = 64 if 2 * size > MAX_32 else bits
     if out_bits != bits:

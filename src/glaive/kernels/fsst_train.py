@@ -89,7 +89,7 @@ def _split(
             firsts[i] = len(found)
             found += split_value(table, bytes(memory[bounds[i] : bounds[i + 1]]))
         return np.array(found, np.uint16), firsts
-    from glaive.kernels.loops import fsst as loops
+    from glaive.kernels.loops import fsst_encode as loops
 
     steps = np.empty(size, np.uint16)
     source = [address(sample.offsets), 8, address(sample.data), count]
