@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from glaive.io.store import BytesLike, Sink
 from glaive.types import ByteRange
 
-__all__ = ["ALIGNMENT", "PAD", "AlignedSink"]
+__all__ = ["ALIGNMENT", "FLUSH_BYTES", "PAD", "AlignedSink"]
 
 ALIGNMENT = 64
 """Bytes; buffers begin on multiples of it."""
@@ -18,56 +18,78 @@ PAD = b"\x48"
 _PADDING = PAD * ALIGNMENT
 
 
+FLUSH_BYTES = 4 * 1024 * 1024
+"""Bytes that wait before they go to the sink below with one call."""
+
+
 class AlignedSink:
-    """A sink that knows where each buffer begins.
+    """A sink that knows where each buffer begins, and writes many with one call.
 
     Padding is written before a buffer, not after it: the last buffer is followed by
-    whatever comes next, unaligned.
+    whatever comes next, unaligned. Pieces wait until some MiB have come together, so their
+    memory must not change after they were handed over.
     """
 
-    __slots__ = ("_sink",)
+    __slots__ = ("_pending", "_position", "_sink", "_waiting")
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._position = sink.position
+        self._pending: list[BytesLike] = []
+        self._waiting = 0
 
     @property
     def position(self) -> int:
-        """Bytes written so far."""
-        return self._sink.position
+        """Bytes written so far, those that wait included."""
+        return self._position
 
     def pad(self) -> int:
         """Write padding up to the next multiple of 64; returns the position then."""
-        gap = -self._sink.position % ALIGNMENT
+        gap = -self._position % ALIGNMENT
         if gap:
-            self._sink.write([_PADDING[:gap]])
-        return self._sink.position
+            self._put(_PADDING[:gap], gap)
+        return self._position
 
     def write(self, data: Sequence[BytesLike]) -> ByteRange:
         """Append pieces as they are; returns where they lie."""
-        start = self._sink.position
-        self._sink.write(data)
-        return ByteRange(start, self._sink.position - start)
+        start = self._position
+        for piece in data:
+            self._put(piece, memoryview(piece).nbytes)
+        self._flush_some()
+        return ByteRange(start, self._position - start)
 
     def write_aligned(self, buffers: Sequence[BytesLike]) -> list[ByteRange]:
-        """Append buffers, each on a 64-byte offset, with one call to the sink below."""
-        position = self._sink.position
-        pieces: list[BytesLike] = []
+        """Append buffers, each on a 64-byte offset; returns where they lie."""
         places: list[ByteRange] = []
         for buffer in buffers:
-            gap = -position % ALIGNMENT
-            if gap:
-                pieces.append(_PADDING[:gap])
+            position = self.pad()
             size = memoryview(buffer).nbytes
-            places.append(ByteRange(position + gap, size))
-            pieces.append(buffer)
-            position += gap + size
-        self._sink.write(pieces)
+            places.append(ByteRange(position, size))
+            self._put(buffer, size)
+        self._flush_some()
         return places
 
     def finish(self) -> int:
         """Make the object visible; returns its size in bytes."""
+        self._flush()
         return self._sink.finish()
 
     def abort(self) -> None:
         """Leave nothing behind."""
+        self._pending, self._waiting = [], 0
         self._sink.abort()
+
+    def _put(self, piece: BytesLike, size: int) -> None:
+        if size:
+            self._pending.append(piece)
+            self._position += size
+            self._waiting += size
+
+    def _flush_some(self) -> None:
+        if self._waiting >= FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            pending, self._pending, self._waiting = self._pending, [], 0
+            self._sink.write(pending)

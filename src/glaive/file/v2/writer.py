@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.build import leaf_bits
 from glaive.encodings.choose import PageOptions, encode_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, SchemaError
@@ -35,6 +36,9 @@ __all__ = ["PAGE_BYTES", "FileV2Writer", "WrittenFileV2"]
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Arrow bytes per page and leaf column, about."""
+
+_ALONE_BYTES = 1024 * 1024
+"""Arrow bytes below which pages are encoded without other threads: handing over costs more."""
 
 _COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _PAGE_URL = "/lance.encodings21.PageLayout"
@@ -98,7 +102,9 @@ class _Queue:
 
 def _weight(array: pa.Array) -> int:
     """Bytes of an array, and something for one without: levels take room too."""
-    return max(int(array.nbytes), len(array) // 8, 1)
+    bits = leaf_bits(array.type) if not pa.types.is_nested(array.type) else None
+    size = int(array.nbytes) if bits is None else len(array) * bits // 8
+    return max(size, len(array) // 8, 1)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:
@@ -195,7 +201,8 @@ class FileV2Writer:
 
     def _flush(self, queues: Sequence[_Queue], *, last: bool) -> None:
         jobs = ((queue, page) for queue in queues for page in queue.pages(last=last))
-        for queue, pages in ordered_map(self._encode, jobs):
+        small = sum(queue.waiting for queue in queues) < _ALONE_BYTES
+        for queue, pages in map(self._encode, jobs) if small else ordered_map(self._encode, jobs):
             for columns in pages:
                 for column, page in columns:
                     self._append(column, page, queue.written)
