@@ -152,6 +152,12 @@ def test_damaged_chunks_are_refused(tier: Tier) -> None:
             decode_chunks(TABLE, pa.py_buffer(damaged), *rows)
     with force_tier(tier), pytest.raises(CorruptFileError, match="variable-width values"):
         decode_chunks(TABLE, pa.py_buffer(chunks.data[:-1]), *rows)
+    ends = np.arange(601, dtype=np.int32) * 10
+    for wrong in (-(2**30), 2**30):
+        ends[300] = wrong
+        strings = Strings(pa.py_buffer(ends), 32, pa.py_buffer(bytes(6000)))
+        with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
+            decode_strings(TABLE, strings, 600, HERE)
     with force_tier(tier), pytest.raises(CorruptFileError, match="wrong offsets"):
         decode_strings(TABLE, Strings(of([b"aaa"]).offsets, 32, pa.py_buffer(b"")), 1, HERE)
 
@@ -163,6 +169,7 @@ def test_text_that_grows_more_than_a_sample_promised_is_decoded(bits: int) -> No
     with force_tier("numba"):
         back = decode_strings(TABLE, of(coded, bits), 200, HERE)
     assert values(back) == [b"x" * 1024 + b"abcdefgh" * 4096] * 200
+    assert back.offset_bits == bits
 
 
 def test_text_that_does_not_shrink_is_encoded() -> None:

@@ -102,9 +102,11 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
         return _decode_numpy(table, ends[: count + 1], bits, data, where)
     step = max(1, count * _RUN_BYTES // max(work, 1))
     runs = np.arange(0, count, step, dtype=np.int64)
-    zeros = np.zeros_like(runs)
     counts = np.minimum(step, count - runs)
-    columns = (runs * (bits // 8), zeros, zeros, np.full_like(runs, last), counts)
+    bounds = (ends[runs], ends[runs + counts])
+    if min(map(np.min, bounds)) < first or max(map(np.max, bounds)) > last:
+        raise _damaged("values with wrong offsets", where)
+    columns = (runs * (bits // 8), np.zeros_like(runs), *bounds, counts)
     return _decode_loops(table, strings, columns, work, where)
 
 
