@@ -126,7 +126,7 @@ def project(
     for name in order:
         if name in _SYSTEM and name not in own:
             outputs.append(Output(-1, (), name))
-            arrow.append(pa.field(name, pa.uint64(), nullable=name == ROW_ID))
+            arrow.append(pa.field(name, pa.uint64()))
             continue
         chain = schema.find(name)
         if nested:

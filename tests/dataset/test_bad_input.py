@@ -1,0 +1,156 @@
+"""Bad input ends in an error that names place, expected, found and what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    DatasetNotFoundError,
+    FormatError,
+    GlaiveError,
+    NotLanceError,
+    StoreError,
+    UnsupportedFeatureError,
+)
+
+TABLE = pa.table(
+    {"id": np.arange(3000), "name": [f"name {i % 70}" for i in range(3000)], "f": np.ones(3000)}
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    glaive.write_dataset(TABLE, tmp_path / "t")
+    return tmp_path / "t"
+
+
+def data_file(place: Path) -> Path:
+    (path,) = (place / "data").iterdir()
+    return path
+
+
+def manifest(place: Path) -> Path:
+    (path,) = (place / "_versions").glob("*.manifest")
+    return path
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_place_without_a_dataset(tmp_path: Path, made: bool) -> None:
+    if made:
+        (tmp_path / "t" / "_versions").mkdir(parents=True)
+        (tmp_path / "t" / "_versions" / "notes.txt").write_text("nothing")
+    with pytest.raises(DatasetNotFoundError, match=r"found none.*Check the path") as caught:
+        glaive.dataset(tmp_path / "t")
+    assert str(tmp_path / "t") in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_file_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("text")
+    with pytest.raises(GlaiveError, match=str(tmp_path / "t")):
+        glaive.dataset(tmp_path / "t")
+
+
+def test_a_missing_data_file_is_named(place: Path) -> None:
+    opened = glaive.dataset(place)
+    path = data_file(place)
+    path.unlink()
+    for read in (opened.to_table, lambda: list(opened.to_batches()), lambda: opened.take([3])):
+        with pytest.raises(DataFileMissingError, match=r"does not exist\. Restore it") as caught:
+            read()
+        assert str(path) in str(caught.value)
+    assert opened.count_rows() == 3000
+
+
+@pytest.mark.parametrize("keep", [0, 1, 39, 40, 500, -1])
+def test_a_truncated_data_file_is_named(place: Path, keep: int) -> None:
+    path = data_file(place)
+    content = path.read_bytes()
+    path.write_bytes(content[:keep])
+    with pytest.raises(FormatError, match=r"expected .* found|not a Lance file") as caught:
+        glaive.dataset(place).to_table()
+    assert str(path) in str(caught.value)
+
+
+def test_another_kind_of_file_is_no_data_file(place: Path) -> None:
+    data_file(place).write_bytes(b"PAR1" + bytes(5000) + b"PAR1")
+    with pytest.raises(NotLanceError) as caught:
+        glaive.dataset(place).to_table()
+    assert str(data_file(place)) in str(caught.value)
+
+
+def test_an_unknown_file_version_is_named(place: Path) -> None:
+    path = data_file(place)
+    content = bytearray(path.read_bytes())
+    content[-8:-4] = (7).to_bytes(2, "little") + (1).to_bytes(2, "little")
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedFeatureError, match=r"7\.1.*this reader knows.*upgrade") as caught:
+        glaive.dataset(place).to_table()
+    assert str(path) in str(caught.value)
+
+
+def test_another_files_rows_do_not_pass_for_these(place: Path) -> None:
+    other = place.parent / "other"
+    glaive.write_dataset(TABLE.slice(0, 2000), other)
+    data_file(place).write_bytes(data_file(other).read_bytes())
+    with pytest.raises(CorruptFileError, match=r"expected 3000.*found 2000"):
+        glaive.dataset(place).to_table()
+
+
+@pytest.mark.parametrize("keep", [0, 3, 15, 16, 100, -1])
+def test_a_truncated_manifest_is_named(place: Path, keep: int) -> None:
+    path = manifest(place)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(FormatError) as caught:
+        glaive.dataset(place)
+    assert str(path) in str(caught.value)
+
+
+def test_every_flipped_byte_of_the_metadata_is_survived(place: Path) -> None:
+    path = data_file(place)
+    content = path.read_bytes()
+    rng = np.random.default_rng(5)
+    first = content.rfind(b"name") - 200
+    for at in rng.integers(first, len(content), 150).tolist():
+        damaged = bytearray(content)
+        damaged[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        try:
+            table = glaive.dataset(place).to_table()
+        except GlaiveError:
+            continue
+        assert table.num_rows == 3000
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_that_is_not_writable_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="Check the permissions") as caught:
+        glaive.write_dataset(TABLE, tmp_path / "t")
+    assert str(tmp_path / "t") in str(caught.value)
+
+
+def test_a_place_where_nothing_can_be_made_is_named() -> None:
+    if not Path("/proc/self").exists():
+        pytest.skip("there is no such place here")
+    with pytest.raises(StoreError, match=r"cannot write /proc/glaive/t/"):
+        glaive.write_dataset(TABLE, "/proc/glaive/t")
+
+
+def test_a_manifest_may_not_lead_out_of_the_dataset(place: Path) -> None:
+    path = manifest(place)
+    name = data_file(place).name.encode()
+    evil = b"../" * 9 + b"etc/hosts.lance" + b"x" * (len(name) - 42)
+    assert len(evil) == len(name)
+    path.write_bytes(path.read_bytes().replace(name, evil))
+    with pytest.raises(StoreError, match="leads out of"):
+        glaive.dataset(place).to_table()
