@@ -257,6 +257,7 @@ def test_a_failed_job_creates_nothing(spark: SparkSession, uri: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_a_task_that_succeeds_at_the_second_attempt_writes_once(
     spark: SparkSession, uri: str, tmp_path: Path
 ) -> None:

@@ -87,21 +87,17 @@ def command(
     SOURCE is a file, a directory, a pattern or a URI that Spark reads. One Spark job does the
     work, here on all cores or on a cluster; the version appears at its end, whole or not at all.
     """
-    from contextlib import nullcontext
-
     from rich.console import Console
 
-    from glaive.cli.progress import Steps, spark_log
+    from glaive.cli.progress import Steps, start_spark
     from glaive.dataset.open import dataset as open_dataset
-    from glaive.spark import read_files, session, write
+    from glaive.spark import read_files, write
 
     steps = Steps(Console(stderr=True))
     started = time.perf_counter()
     settings = {"spark.log.level": "WARN" if verbose else "ERROR"} | _pairs("--conf", conf)
     log = Path(tempfile.gettempdir(), f"glaive-ingest-{time.time_ns()}.log")
-    with nullcontext() if verbose else spark_log(log):
-        spark = steps.run("Start Spark", lambda: session(master, "glaive ingest", **settings))
-    steps.spark = spark
+    spark = start_spark(steps, master, "glaive ingest", None if verbose else log, settings)
     try:
         frame = steps.run(
             "Look at the sources",

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Step", "Steps", "spark_log"]
+__all__ = ["Step", "Steps", "start_spark"]
 
 POLL_SECONDS = 0.2
 
@@ -59,7 +59,12 @@ class Steps:
             TimeElapsedColumn(),
         )
         with (
-            Progress(*columns, console=self.console, transient=True) as progress,
+            Progress(
+                *columns,
+                console=self.console,
+                transient=True,
+                disable=not self.console.is_terminal,
+            ) as progress,
             ThreadPoolExecutor(1, thread_name_prefix="step") as worker,
         ):
             bar = progress.add_task(label, total=None, tasks="")
@@ -87,8 +92,33 @@ class Steps:
         )
 
 
+def start_spark(
+    steps: Steps, master: str | None, app_name: str, log: Path | None, settings: dict[str, str]
+) -> SparkSession:
+    """Start Spark as a step, and compile the kernels meanwhile: its workers find them ready.
+
+    Parameters
+    ----------
+    log
+        File for the log of Spark; standard error when None.
+    """
+    from glaive.kernels.warmup import warm_up
+    from glaive.spark import session
+
+    def start() -> SparkSession:
+        with ThreadPoolExecutor(1, thread_name_prefix="warmup") as other:
+            compiled = other.submit(warm_up)
+            spark = session(master, app_name, **settings)
+            compiled.result()
+        return spark
+
+    with nullcontext() if log is None else _log_to(log):
+        steps.spark = steps.run("Start Spark and compile the kernels", start)
+    return steps.spark
+
+
 @contextmanager
-def spark_log(path: Path) -> Iterator[None]:
+def _log_to(path: Path) -> Iterator[None]:
     """Send what a Java process started in here prints, for as long as it lives, to a file.
 
     Spark logs to the standard error it inherits, between our bars and tables. Only the process

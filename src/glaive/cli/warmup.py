@@ -24,7 +24,7 @@ def command(*, quiet: bool) -> None:
     from glaive.kernels.warmup import warm_up
 
     console = Console(stderr=True, quiet=quiet)
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Compiling kernels", total=None)
         warm_up(lambda done, total: progress.update(task, completed=done, total=total))
     console.print("All kernels are compiled and cached.")

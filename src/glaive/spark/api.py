@@ -60,8 +60,13 @@ def read(  # noqa: PLR0913  # one keyword for each option
 
     Raises
     ------
-    DatasetNotFoundError, ColumnNotFoundError, SchemaError, OptionError
+    DatasetNotFoundError, NotFoundError, ColumnNotFoundError, SchemaError, OptionError
         Before any job runs.
+
+    Notes
+    -----
+    Opens the dataset in this process too, two requests, to pin the version: with Spark Connect
+    the client needs access to it.
 
     Examples
     --------
@@ -81,7 +86,14 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
-    from_spark(options | {"path": uri})  # values that cannot be are told here, not by a worker
+    from glaive.spark.reader import open_dataset
+    from glaive.spark.source import project
+
+    # What cannot be is told here, not by a worker; Connect would even tell it at the first action.
+    checked = from_spark(options | {"path": uri})
+    dataset = open_dataset(checked)
+    project(dataset.schema, checked)
+    options["version"] = str(dataset.version)
     register(spark)
     with as_glaive_errors():
         return spark.read.format("lance").options(**options).load(uri)

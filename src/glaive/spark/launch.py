@@ -7,8 +7,10 @@ system, and a local session listens on the loopback address only.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from glaive.errors import MissingDependencyError, OptionError
@@ -92,7 +94,10 @@ def session(
         settings = {}  # the server was started with its own
     for key, value in (settings | conf).items():
         builder = builder.config(key, _text(value))
-    spark = builder.getOrCreate()
+    with warnings.catch_warnings():
+        # Connect starts its server with these settings, then fails to set them once more.
+        warnings.filterwarnings("ignore", r"Failed to set spark\.(driver|ui)\.", UserWarning)
+        spark = builder.getOrCreate()
     register(spark)
     return spark
 
@@ -101,16 +106,19 @@ def register(spark: SparkSession) -> None:
     """Make ``format("lance")``, and ``format("glaive")`` as its second name, known to a session.
 
     Spark finds the source by itself where glaive is installed for its workers (through the
-    module ``pyspark_glaive``); registering is for the second name and for sessions whose
-    ``lance`` is taken by a JVM connector.
+    module ``pyspark_glaive``); registering is for the second name, which serves where ``lance``
+    is taken by a JVM connector.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
 
-    # The mark lives in the session, as registrations do: Spark warns at each repetition.
-    if spark.conf.get(REGISTERED, None) is None:
-        for source in (LanceDataSource, GlaiveDataSource):
-            spark.dataSource.register(source)
-        spark.conf.set(REGISTERED, "true")
+    # The mark lives in the session, as registrations do. Spark warns at each repetition, also
+    # of what it finds by itself.
+    if spark.conf.get(REGISTERED, None) is not None:
+        return
+    if importlib.util.find_spec("pyspark_glaive") is None:
+        spark.dataSource.register(LanceDataSource)
+    spark.dataSource.register(GlaiveDataSource)
+    spark.conf.set(REGISTERED, "true")
 
 
 def _spark_session_class() -> type[SparkSession]:

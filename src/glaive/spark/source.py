@@ -19,7 +19,7 @@ from glaive.spark.options import Options, from_spark
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["GlaiveDataSource", "LanceDataSource"]
+__all__ = ["GlaiveDataSource", "LanceDataSource", "project"]
 
 
 class LanceDataSource(DataSource):
@@ -47,7 +47,7 @@ class LanceDataSource(DataSource):
         options = from_spark(self.options)
         dataset = open_dataset(options)
         self.pinned = replace(options, version=dataset.version)
-        return to_spark(_project(dataset.schema, options))
+        return to_spark(project(dataset.schema, options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which may be one the user gave."""
@@ -77,7 +77,14 @@ class GlaiveDataSource(LanceDataSource):
         return "glaive"
 
 
-def _project(schema: pa.Schema, options: Options) -> pa.Schema:
+def project(schema: pa.Schema, options: Options) -> pa.Schema:
+    """Return the columns the options name, in their order; all if they name none.
+
+    Raises
+    ------
+    ColumnNotFoundError, SchemaError
+        A column does not exist, or is named twice.
+    """
     if options.columns is None:
         return schema
     for name in options.columns:
@@ -94,5 +101,5 @@ def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) 
     from glaive.spark.assign import refuse_unassignable
     from glaive.spark.types import as_spark_sends
 
-    chosen = _project(stored, replace(options, columns=tuple(schema.names)))
+    chosen = project(stored, replace(options, columns=tuple(schema.names)))
     refuse_unassignable(chosen, as_spark_sends(schema), where="the schema given to the reader")

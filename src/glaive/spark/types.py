@@ -337,9 +337,10 @@ def _split_vector(text: str, columns: list[str]) -> tuple[str, int, str]:
 
 def _value_type(name: str, text: str) -> pa.DataType:
     try:
-        return leaf_type(ALIASES.get(name, name))
+        kind: pa.DataType = leaf_type(ALIASES.get(name, name))
     except FormatError as error:
         raise SchemaError(
             f"vector column {text!r}: {name!r} is no type; take float16, float32, float64, int8, "
             "uint8 or another Arrow name"
         ) from error
+    return kind

@@ -1,0 +1,143 @@
+"""The commands that look at datasets, as people and pipes see them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+
+from glaive.cli.main import COMMANDS
+
+Call = Callable[..., Result]
+
+
+def lines(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_an_example(call: Call, name: str) -> None:
+    result = call(name, "--help")
+
+    assert result.exit_code == 0
+    assert f"Examples:\n    glaive {name}" in result.stdout
+
+
+def test_help_waits_for_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom glaive.cli.main import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        "print(*({'pyarrow', 'pyspark', 'numba', 'rich', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == ""
+
+
+def test_an_unknown_command_is_refused(call: Call) -> None:
+    result = call("nothing")
+
+    assert result.exit_code == 2
+    assert "No such command 'nothing'" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["versions", "schema", "head", "scan"])
+def test_an_error_is_one_line_and_exit_code_1(call: Call, tmp_path: Path, name: str) -> None:
+    result = call(name, str(tmp_path / "nowhere"))
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: no dataset at ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_versions_lists_rows_and_fragments_of_each(call: Call, things: str) -> None:
+    facts = lines(call("versions", things, "--json"))
+
+    assert [(one["version"], one["rows"], one["fragments"]) for one in facts] == [
+        (1, 3, 1),
+        (2, 5, 2),
+    ]
+    table = call("versions", things).stdout
+    assert "timestamp" in table
+    assert len(table.strip().splitlines()) == 4
+
+
+def test_schema_shows_types_nulls_and_metadata(call: Call, things: str) -> None:
+    assert lines(call("schema", things, "--json"))[:2] == [
+        {"name": "id", "type": "int64", "nullable": False, "metadata": {}},
+        {"name": "name", "type": "string", "nullable": True, "metadata": {"unit": "none"}},
+    ]
+    table = call("schema", things, "--version", "1").stdout
+    assert "fixed_size_list<item: float>[8]" in table
+    assert "unit=none" in table
+
+
+def test_head_prints_the_first_rows(call: Call, things: str) -> None:
+    assert lines(call("head", things, "-n", "2", "--columns", "name,id", "--json")) == [
+        {"name": "a", "id": 1},
+        {"name": None, "id": 2},
+    ]
+    table = call("head", things).stdout
+    assert "null" in table
+    assert "[0, 1, 2, 3, … 8 items]" in table
+    assert "üüü…" in table
+
+
+def test_scan_goes_through_all_or_some_rows(call: Call, things: str) -> None:
+    def ids(*options: str) -> list[int]:
+        rows = lines(call("scan", things, "--columns", "id", "--json", *options))
+        return [row["id"] for row in rows]
+
+    assert ids() == [1, 2, 3, 1, 2]
+    assert ids("--version", "1") == [1, 2, 3]
+    assert ids("--offset", "2", "--limit", "2") == [3, 1]
+
+
+def test_scan_writes_a_parquet_file(call: Call, things: str, tmp_path: Path) -> None:
+    result = call("scan", things, "--output", str(tmp_path / "out.parquet"))
+
+    assert result.exit_code == 0
+    assert "5 rows written" in result.stdout
+    assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [1, 2, 3, 1, 2]
+
+
+def test_a_column_that_does_not_exist_is_named_with_the_closest(call: Call, things: str) -> None:
+    result = call("head", things, "--columns", "nmae")
+
+    assert result.exit_code == 1
+    assert "did you mean 'name'?" in result.stderr
+
+
+def test_warmup_says_when_it_is_done(call: Call) -> None:
+    assert "compiled" in call("warmup").stderr
+    assert call("warmup", "--quiet").output == ""
+
+
+def test_the_module_runs_like_the_command(things: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "glaive.cli", "head", things, "-n", "1", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert json.loads(done.stdout)["id"] == 1
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(things: str) -> None:
+    command = f"'{sys.executable}' -m glaive.cli scan '{things}' --json | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout)["id"] == 1
+    assert done.stderr == ""

