@@ -19,7 +19,6 @@ GlaiveError
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
-├── FilterError(ValueError)              a filter could not be understood
 └── MissingDependencyError(ImportError)  something the task needs is not installed
 """
 
@@ -36,7 +35,6 @@ __all__ = [
     "DataFileMissingError",
     "DatasetExistsError",
     "DatasetNotFoundError",
-    "FilterError",
     "FormatError",
     "GlaiveError",
     "MissingDependencyError",
@@ -165,10 +163,6 @@ class ObjectNotFoundError(StoreError, FileNotFoundError):
 
 class ObjectExistsError(StoreError, FileExistsError):
     """``put`` with mode ``"create"`` found an object there."""
-
-
-class FilterError(GlaiveError, ValueError):
-    """A filter could not be understood."""
 
 
 class MissingDependencyError(GlaiveError, ImportError):

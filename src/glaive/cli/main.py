@@ -15,7 +15,7 @@ import click
 from glaive.cli.output import examples
 from glaive.errors import GlaiveError
 
-__all__ = ["COMMANDS", "cli", "main"]
+__all__ = ["COMMANDS", "Commands", "cli", "main"]
 
 COMMANDS = {
     "demo": "Turn real files into datasets with Spark, and read them back.",

@@ -20,7 +20,7 @@ from glaive.io.ranges import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.types import ByteRange
 
-__all__ = ["CountingStore", "Fault", "Request"]
+__all__ = ["CountingReader", "CountingSink", "CountingStore", "Fault", "Request"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from glaive.io.ranges import coalesce, split
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 from glaive.types import ByteRange
 
-__all__ = ["ObjectReader", "ObjectStoreAdapter", "connect"]
+__all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter", "connect"]
 
 _ALIGNMENT = 64
 _PART = 8 * 1024 * 1024

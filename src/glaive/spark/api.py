@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SaveMode", "read", "register_view", "write"]
+__all__ = ["SaveMode", "is_connect", "read", "register_view", "write"]
 
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
 
