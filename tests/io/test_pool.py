@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from glaive.io.pool import ordered_map, worker_count
+from glaive.io.pool import gather, ordered_map, worker_count
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -80,3 +80,49 @@ def test_a_failure_comes_out_where_the_result_would() -> None:
 
 def test_there_is_a_worker_at_least() -> None:
     assert worker_count() >= 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_gathered_results_are_in_order(seconds: float, workers: int) -> None:
+    def work(item: int) -> int:
+        time.sleep(seconds if item % 4 == 0 else 0)
+        return -item
+
+    assert gather(work, range(60), workers=workers) == [-i for i in range(60)]
+
+
+def test_slow_items_are_gathered_on_several_threads_and_cheap_ones_on_one() -> None:
+    def work(seconds: float) -> str:
+        time.sleep(seconds)
+        return threading.current_thread().name
+
+    assert len(set(gather(work, [0.01] * 12, workers=3))) > 1
+    assert set(gather(work, [0.0], workers=3)) == {threading.current_thread().name}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_failure_ends_the_gathering(workers: int) -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        time.sleep(0.001)
+        if item == 5:
+            raise ValueError("five")
+        return item
+
+    with pytest.raises(ValueError, match="five"):
+        gather(work, range(100), workers=workers)
+    assert len(begun) < 20
+
+
+def test_gathering_within_pool_work_makes_progress() -> None:
+    def inner(item: int) -> int:
+        time.sleep(0.0005)
+        return item
+
+    def outer(item: int) -> int:
+        return sum(gather(inner, range(item), workers=2))
+
+    assert list(ordered_map(outer, range(8), workers=2)) == [sum(range(i)) for i in range(8)]

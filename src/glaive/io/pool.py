@@ -6,12 +6,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import islice
-from typing import TypeVar
+from itertools import count, islice
+from threading import Lock
+from time import perf_counter
+from typing import Generic, TypeVar
 
 from glaive.config import settings
 
-__all__ = ["ordered_map", "worker_count"]
+__all__ = ["gather", "ordered_map", "worker_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,3 +85,76 @@ def ordered_map(
     finally:
         for future in waiting:
             future.cancel()
+
+
+_CHEAP = 100e-6
+"""Seconds of work below which waking another thread costs more than it brings."""
+
+
+def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = None) -> list[R]:
+    """Apply ``work`` to every item and return all results in order.
+
+    The calling thread works too and starts alone: others join it once an item turns out to
+    take long enough, so cheap work pays nothing for threads. The first failure is raised
+    when all threads have ended the item they were at.
+    """
+    job = _Job(work, items)
+    workers = workers or worker_count()
+    if workers > 1:
+        started = perf_counter()
+        while job.step():
+            if perf_counter() - started > _CHEAP:
+                break
+        else:
+            return job.results()
+        helpers = [_executor(workers).submit(job.run) for _ in range(workers - 1)]
+        job.run()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+    else:
+        job.run()
+    return job.results()
+
+
+class _Job(Generic[T, R]):
+    """Items that several threads take one by one."""
+
+    def __init__(self, work: Callable[[T], R], items: Iterable[T]) -> None:
+        self._work = work
+        self._items = iter(items)
+        self._lock = Lock()
+        self._numbers = count()
+        self._done: dict[int, R] = {}
+        self._failure: BaseException | None = None
+
+    def step(self) -> bool:
+        """Do the next item; whether there was one."""
+        with self._lock:
+            if self._failure is not None:
+                return False
+            try:
+                item = next(self._items)
+            except StopIteration:
+                return False
+            except BaseException as error:
+                self._failure = error
+                return False
+            number = next(self._numbers)
+        try:
+            self._done[number] = self._work(item)
+        except BaseException as error:
+            self._failure = error
+            return False
+        return True
+
+    def run(self) -> None:
+        """Do items until none is left or one fails."""
+        while self.step():
+            pass
+
+    def results(self) -> list[R]:
+        """All results in order, or the failure."""
+        if self._failure is not None:
+            raise self._failure
+        return [self._done[number] for number in range(len(self._done))]

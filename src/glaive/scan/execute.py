@@ -7,19 +7,19 @@ that those which need no decoding are views of the file.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.io.pool import ordered_map
+from glaive.io.pool import gather, ordered_map
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, windows
+from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, value_bytes, windows
 from glaive.scan.view import View
 from glaive.types import ByteRange, RowRange
 
@@ -33,6 +33,12 @@ _INLINE_VALUES = 64 * 1024
 
 _FETCHES_AHEAD = 8
 """Windows under way when they must be fetched: bounds memory, not requests."""
+
+_JOB_BYTES = 8 * 1024 * 1024
+"""Bytes of a piece of a page, about: several threads share a large page."""
+
+_ALIGNED = 4096
+"""Rows: pieces of a page begin on multiples, where the chunks of most pages begin."""
 
 _RELEASE_BYTES = 64 * 1024 * 1024
 """Decoded bytes after which streamed pages are taken out of this process's memory."""
@@ -148,15 +154,14 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
     if not view.projection.outputs:
         return _rows_without_columns(plan.rows, schema)
     mapped = _is_mapped(view, plan)
-    small = plan.rows * len(schema) <= _INLINE_VALUES
     chunks: list[list[pa.Array]] = [[] for _ in schema]
     if mapped and view.projection.plain:
-        jobs = _page_jobs(view, plan)
-        for at, array in _run(_read_pages, jobs, small=small, mapped=True):
+        for at, array in gather(_read_pages, _page_jobs(view, plan)):
             if len(array):
                 chunks[at].append(array)
     else:
-        for _, arrays in _run(_read_window, _windows(view, plan), small=small, mapped=mapped):
+        windows_read = _run(_read_window, _windows(view, plan), small=False, mapped=mapped)
+        for _, arrays in windows_read:
             if len(arrays[0]):
                 for waiting, array in zip(chunks, arrays, strict=True):
                     waiting.append(array)
@@ -171,9 +176,12 @@ def _page_jobs(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int,
         bound = view.fragment(rows.position)
         for at, column in enumerate(bound.columns):
             cuts = np.clip(column.cuts(), rows.start, rows.stop)
-            edges = np.unique(cuts).tolist()
-            for start, stop in itertools.pairwise(edges):
-                yield bound, at, start, stop
+            most = value_bytes(column.field.type)
+            most = max(_ALIGNED, _JOB_BYTES // most // _ALIGNED * _ALIGNED)
+            for start, stop in pairwise(np.unique(cuts).tolist()):
+                step = most if stop - start > 2 * most else stop - start
+                for first in range(start, stop, step):
+                    yield bound, at, first, min(first + step, stop)
 
 
 def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, pa.Array]:

@@ -18,7 +18,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
-__all__ = ["FragmentRows", "ScanPlan", "plan_scan", "row_bytes", "windows"]
+__all__ = ["FragmentRows", "ScanPlan", "plan_scan", "row_bytes", "value_bytes", "windows"]
 
 WINDOW_ROWS = 128 * 1024
 """Rows decoded at a time when streaming: large enough for the loops, small enough for cache."""
@@ -124,6 +124,11 @@ def row_bytes(bound: BoundFragment) -> int:
         stored = sum(file.size or 0 for file in bound.fragment.files)
         known = max(known, 2 * stored // bound.rows)
     return known
+
+
+def value_bytes(kind: Any) -> int:
+    """Bytes of a decoded value, about; 1 at least."""
+    return max(1, abs(_width(kind)))
 
 
 def _width(kind: Any) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.config import settings
 from glaive.errors import OptionError, RowIndexError
-from glaive.io.pool import ordered_map
+from glaive.io.pool import gather, ordered_map
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.view import View
 
@@ -103,7 +103,7 @@ def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64])
     for begin, end in itertools.pairwise(edges):
         position = int(fragment[begin])
         jobs.append((view.fragment(position), wanted[begin:end] - starts[position]))
-    chunks = list(_each(jobs, len(wanted) * len(view.schema)))
+    chunks = _each(jobs)
     back: pa.Array | None = None
     if order is not None:
         inverse = np.empty(len(order), np.int64)
@@ -119,14 +119,10 @@ def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64])
     return pa.Table.from_arrays(columns, schema=view.schema)
 
 
-def _each(
-    jobs: Sequence[tuple[BoundFragment, NDArray[np.int64]]], values: int
-) -> Sequence[list[pa.Array]]:
+def _each(jobs: Sequence[tuple[BoundFragment, NDArray[np.int64]]]) -> Sequence[list[pa.Array]]:
     if not jobs[0][0].mapped:
         return list(ordered_map(_take_job, jobs, workers=settings.io_concurrency))
-    if values < _INLINE_VALUES:
-        return [_take_job(job) for job in jobs]
-    return list(ordered_map(_take_job, jobs))
+    return gather(_take_job, jobs)
 
 
 def _take_job(job: tuple[BoundFragment, NDArray[np.int64]]) -> list[pa.Array]:
@@ -143,7 +139,7 @@ def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
         return _take_live(bound, rows)
     if bound.live is not None:
         rows = bound.live.physical(rows)
-    arrays = list(ordered_map(lambda column: column.take(rows), bound.columns))
+    arrays = gather(lambda column: column.take(rows), bound.columns)
     return arrays if bound.projection.plain else bound.outputs(arrays, rows)
 
 
