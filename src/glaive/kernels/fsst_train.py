@@ -2,7 +2,7 @@
 
 Training starts from no symbols. Each round encodes a sample with the symbols so far, counts
 the steps taken and the pairs of neighbouring steps, and keeps those steps and joined pairs
-that cover most bytes. A few rounds suffice.
+that cover most bytes. The best table of the last rounds is kept.
 
 The idea: Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020.
 """
@@ -27,33 +27,40 @@ from glaive.kernels.symbols import (
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
-SAMPLE_BYTES: Final = 16_384
-"""Text a table is trained on."""
+SAMPLE_BYTES: Final = 32_768
+"""Text a table is trained on at most, of large inputs."""
+
+SAMPLE_SHARE: Final = 8
+"""Of smaller inputs one in so many bytes is looked at, but at least ``MIN_SAMPLE``."""
+
+MIN_SAMPLE: Final = 8192
 
 WINDOW: Final = 512
 """Bytes taken from one value at most."""
 
-ROUND_SHARES: Final = (0.06, 0.3, 0.5, 0.75, 1.0)
+ROUND_SHARES: Final = (0.03, 0.1, 0.3, 0.5, 1.0, 1.0, 1.0)
 """Share of the sample used in each round: early rounds only find short symbols."""
 
-MIN_COUNT: Final = 5
+MIN_COUNT: Final = 3
 """Occurrences in the whole sample below which a symbol does not pay."""
 
 BYTE_BOOST: Final = 8
 """Weight of one-byte symbols: without one, the byte costs an escape."""
 
 
-def sample_strings(strings: Strings, count: int, budget: int = SAMPLE_BYTES) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of about ``budget`` bytes."""
+def sample_strings(strings: Strings, count: int) -> Strings:
+    """Return evenly spaced values, or windows of long ones, of at most about 32 KiB."""
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
+    budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
     memory = memoryview(strings.data)
     mean = min(max(1, total // max(count, 1)), WINDOW)
     taken = min(count, -(-budget // mean))
-    wanted = np.arange(taken) * count // max(1, taken)
+    # Out of order, so that the early rounds see all of the column; the same in every run.
+    wanted = np.random.default_rng(taken).permutation(taken) * count // max(1, taken)
     starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
     room = np.maximum(stops - starts - WINDOW, 0)
-    # Windows start at varied places, the same in every run.
+    # Windows start at varied places.
     starts += np.where(room > 0, np.arange(len(room)) * 7919 % np.maximum(room, 1), 0)
     stops = np.minimum(stops, starts + WINDOW)
     pieces = [memory[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
@@ -63,14 +70,20 @@ def sample_strings(strings: Strings, count: int, budget: int = SAMPLE_BYTES) -> 
 
 def train_symbols(sample: Strings) -> SymbolTable:
     """Return a table for text like ``sample`` (64-bit offsets from 0)."""
-    ends = as_offsets(sample.offsets, 64)
-    table = SymbolTable(())
-    for share in ROUND_SHARES:
-        steps, firsts = _split(table, sample, max(1, round((len(ends) - 1) * share)))
-        if len(steps) == 0:
+    count = len(as_offsets(sample.offsets, 64)) - 1
+    table = best = SymbolTable(())
+    smallest = 2 * sample.data.size
+    for number, share in enumerate((*ROUND_SHARES, 1.0)):
+        steps, firsts = _split(table, sample, max(1, round(count * share)))
+        if share == 1.0:
+            # A step is one byte, a literal two. Later tables are mostly, not always, better.
+            size = len(steps) + int(np.count_nonzero(steps < 256))
+            if size < smallest:
+                best, smallest = table, size
+        if len(steps) == 0 or number == len(ROUND_SHARES):
             break
-        table = _choose(table, steps, firsts, share)
-    return table
+        table = _choose(table, steps, firsts, share, join=number + 1 < len(ROUND_SHARES))
+    return best
 
 
 def _split(
@@ -99,9 +112,14 @@ def _split(
 
 
 def _choose(
-    table: SymbolTable, steps: NDArray[np.uint16], firsts: NDArray[np.int64], share: float
+    table: SymbolTable,
+    steps: NDArray[np.uint16],
+    firsts: NDArray[np.int64],
+    share: float,
+    *,
+    join: bool,
 ) -> SymbolTable:
-    """Keep what covers most: the steps themselves, and from them joined pairs."""
+    """Keep what covers most: of the steps themselves and, with ``join``, of joined pairs."""
     words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
     words[:256] = np.arange(256)
     words[256:] = table.words
@@ -115,7 +133,7 @@ def _choose(
     kept = np.flatnonzero(times >= least)
     found_words, found_sizes = [words[kept]], [sizes[kept]]
     gains = [times[kept] * sizes[kept] * np.where(sizes[kept] == 1, BYTE_BOOST, 1)]
-    if share < 1.0:
+    if join:
         left, right = walked[:-1], walked[1:]
         follows = np.ones(len(walked), np.bool_)
         follows[firsts[firsts < len(walked)]] = False
