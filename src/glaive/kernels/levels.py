@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, use_loops
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
@@ -47,7 +47,8 @@ def resolve_lists(
     null_level: int,
     offset_bits: int,
     outer: bool,
-) -> ListLayer:
+    room: int | None = None,
+) -> ListLayer | None:
     """Turn the levels of all entries into the lists of one layer.
 
     Parameters
@@ -66,58 +67,60 @@ def resolve_lists(
         32 or 64; the caller has checked that the number of entries fits.
     outer
         Whether there are layers outside that need the remaining levels.
+    room
+        Lists at most, the number of entries when omitted. None is returned when there are
+        more.
     """
     entries = len(rep)
+    room = entries if room is None else min(room, entries)
     width = offset_bits // 8
-    offsets = allocate((entries + 2) * width)
-    valid = np.empty(entries + 1, np.uint8)
-    next_rep = np.empty(entries if outer else 0, np.uint16)
-    next_def = np.empty(entries if outer else 0, np.uint16)
+    offsets = allocate((room + 1) * width)
+    next_rep = next_def = None
+    if outer:
+        next_rep = as_array(allocate(2 * entries), np.uint16)
+        next_def = as_array(allocate(2 * entries), np.uint16)
     if use_loops(entries):
         from glaive.kernels.loops import levels as loops
 
+        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
+        bitmap = allocate((room + 7) // 8 if null_level else 0, slack=24)
         rep = np.ascontiguousarray(rep)
         if definition is not None:
             definition = np.ascontiguousarray(definition)
-        packed = loops.resolve_lists(
-            address(rep),
-            address(definition) if definition is not None else 0,
+        slots, left, visible, nulls = loops.resolve_lists(
+            address(rep) if entries else 0,
+            address(definition) if definition is not None and entries else 0,
             entries,
             visible_max,
             resolved_max,
             slot_max,
             null_level,
-            address(offsets),
+            offsets.address,
             width,
-            address(valid),
-            address(next_rep) if outer else 0,
-            address(next_def) if outer else 0,
+            bitmap.address,
+            address(next_rep) if next_rep is not None and entries else 0,
+            address(next_def) if next_def is not None and entries else 0,
+            room,
         )
-        slots, left, visible = packed
     else:
-        slots, left, visible = _resolve_lists_numpy(
+        slots, left, visible, nulls, bitmap = _resolve_lists_numpy(
             rep,
             definition,
             (visible_max, resolved_max, slot_max, null_level),
-            np.frombuffer(offsets, f"<i{width}"),
-            valid,
+            as_array(offsets, f"<i{width}"),
             next_rep,
             next_def,
         )
-    bitmap, nulls = None, 0
-    if null_level:
-        flags = valid[:slots]
-        nulls = slots - int(np.count_nonzero(flags))
-        if nulls:
-            bitmap = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    if slots < 0:
+        return None
     return ListLayer(
         offsets.slice(0, (slots + 1) * width),
-        bitmap,
+        bitmap if nulls else None,
         nulls,
         slots,
         visible,
-        next_rep[:left] if outer else None,
-        next_def[:left] if outer else None,
+        next_rep[:left] if next_rep is not None else None,
+        next_def[:left] if next_def is not None else None,
     )
 
 
@@ -126,10 +129,9 @@ def _resolve_lists_numpy(
     definition: NDArray[np.uint16] | None,
     levels: tuple[int, int, int, int],
     offsets: NDArray[np.signedinteger],
-    valid: NDArray[np.uint8],
-    next_rep: NDArray[np.uint16],
-    next_def: NDArray[np.uint16],
-) -> tuple[int, int, int]:
+    next_rep: NDArray[np.uint16] | None,
+    next_def: NDArray[np.uint16] | None,
+) -> tuple[int, int, int, int, pa.Buffer]:
     visible_max, resolved_max, slot_max, null_level = levels
     if definition is None:
         definition = np.zeros(len(rep), np.uint16)
@@ -138,16 +140,19 @@ def _resolve_lists_numpy(
     starts = rep > 0
     slot = starts & (definition <= slot_max)
     slots, total = int(np.count_nonzero(slot)), int(np.count_nonzero(visible))
+    null = definition[slot] == null_level if null_level else np.zeros(slots, np.bool_)
+    bitmap = as_buffer(np.packbits(~null, bitorder="little"))
+    nulls = int(np.count_nonzero(null))
+    if slots >= len(offsets):
+        return -1, 0, total, nulls, bitmap
     offsets[:slots] = before[slot]
     offsets[slots] = total
-    valid[:slots] = definition[slot] != null_level
-    left = 0
-    if len(next_rep):
-        left = int(np.count_nonzero(starts))
+    left = int(np.count_nonzero(starts))
+    if next_rep is not None and next_def is not None:
         next_rep[:left] = rep[starts] - 1
         rest = definition[starts]
         next_def[:left] = np.where(rest > resolved_max, rest, 0)
-    return slots, left, total
+    return slots, left, total, nulls, bitmap
 
 
 def validity_from_levels(
@@ -155,31 +160,24 @@ def validity_from_levels(
 ) -> tuple[pa.Buffer | None, int, int]:
     """Validity bitmap of an item layer: ``(bitmap or None, null count, slots)``.
 
-    Entries with a definition level above ``slot_max`` have no slot; ``null_level`` marks the
-    null ones among the others.
+    Entries with a definition level above ``slot_max`` have no slot; ``null_level`` ≥ 1 marks
+    the null ones among the others.
     """
-    valid = np.empty(len(definition) + 1, np.uint8)
-    if use_loops(len(definition)):
+    entries = len(definition)
+    if use_loops(entries):
         from glaive.kernels.loops import levels as loops
 
+        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
+        bitmap = allocate((entries + 7) // 8, slack=24)
         definition = np.ascontiguousarray(definition)
-        slots = loops.flag_valid(
-            address(definition), len(definition), slot_max, null_level, address(valid)
+        slots, nulls = loops.validity(
+            address(definition) if entries else 0, entries, slot_max, null_level, bitmap.address
         )
     else:
-        slots = _flag_valid_numpy(definition, slot_max, null_level, valid)
-    nulls = slots - int(np.count_nonzero(valid[:slots]))
-    if not nulls:
-        return None, 0, slots
-    return pa.py_buffer(np.packbits(valid[:slots], bitorder="little")), nulls, slots
-
-
-def _flag_valid_numpy(
-    definition: NDArray[np.uint16], slot_max: int, null_level: int, valid: NDArray[np.uint8]
-) -> int:
-    slotted = definition[definition <= slot_max]
-    valid[: len(slotted)] = slotted != null_level
-    return len(slotted)
+        slotted = definition[definition <= slot_max]
+        slots, nulls = len(slotted), int(np.count_nonzero(slotted == null_level))
+        bitmap = as_buffer(np.packbits(slotted != null_level, bitorder="little"))
+    return (bitmap if nulls else None), nulls, slots
 
 
 def exercise() -> None:

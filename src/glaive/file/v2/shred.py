@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary
 from glaive.arrow.build import all_null, list_array, to_array, validity_flags
@@ -114,30 +117,84 @@ def _leaf_array(
 
 
 def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
-    """Build the array of a top-level field from its leaves, depth first.
-
-    A leaf that is None (the file does not have the column) reads as null.
-    """
-    pairs = list(zip(node.leaves(), leaves, strict=True))
-    if all(leaf is None for _, leaf in pairs):
+    """Build the array of a top-level field from its leaves, depth first."""
+    nodes = list(node.leaves())
+    claims = _claims(node, leaves, 0)
+    if not any(claims):
         return all_null(node.type, rows)
-    resolved = [None if leaf is None else _resolve(n, leaf, where) for n, leaf in pairs]
+    resolved = [
+        None if leaf is None else _resolve(at, leaf, claim, where)
+        for at, leaf, claim in zip(nodes, leaves, claims, strict=True)
+    ]
     array = _build(node, resolved, 0, where)
     if len(array) != rows:
         raise _count_mismatch(rows, len(array), where)
     return array
 
 
-def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Resolved]]:
-    """Resolve all layers of a leaf; the list is outer-most first."""
-    layers = leaf.layers
-    if tuple(layer.is_list for layer in layers) != node.layers:
-        raise _layers_mismatch(node, leaf, where)
+def _claims(node: Node, leaves: Sequence[Leaf | None], first: int) -> list[int]:
+    """How many layers of each leaf below a node, from the inside, give their shape to nodes.
+
+    A struct or list takes its shape from the first leaf below it that the file has; the
+    same layer of other leaves need not be resolved.
+    """
+    if not node.children:
+        return [int(leaves[first] is not None)]
+    claims: list[int] = []
+    for child in node.children:
+        claims += _claims(child, leaves, first + len(claims))
+    for at, claim in enumerate(claims):
+        if claim:
+            claims[at] += 1
+            break
+    return claims
+
+
+class _Step(NamedTuple):
+    """How to resolve one layer; see ``resolve_lists`` for the level bounds."""
+
+    is_list: bool
+    null_level: int
+    visible_max: int
+    resolved_max: int
+    slot_max: int
+    list_outside: bool
+    outer: bool
+
+
+@lru_cache(maxsize=256)
+def _steps(layers: tuple[Layer, ...]) -> tuple[_Step, ...]:
     plan = lv.level_plan(layers)
-    spent = np.cumsum([0, *(layer.def_levels for layer in layers)]).tolist()
-    lists = [at for at, layer in enumerate(layers) if layer.is_list]
+    spent = [0]
+    for layer in layers:
+        spent.append(spent[-1] + layer.def_levels)
+    steps = []
+    for at, layer in enumerate(layers):
+        beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
+        slot_max = spent[beyond[0]] if beyond else spent[-1]
+        steps.append(
+            _Step(
+                layer.is_list,
+                plan[at][0],
+                spent[at],
+                spent[at + 1],
+                slot_max,
+                bool(beyond),
+                at + 1 < len(layers),
+            )
+        )
+    return tuple(steps)
+
+
+def _resolve(
+    node: Node, leaf: Leaf, claim: int, where: Where
+) -> tuple[pa.Array, list[_Resolved | None]]:
+    """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
+    steps = _steps(leaf.layers)
+    if tuple([step.is_list for step in steps]) != node.layers:
+        raise _layers_mismatch(node, leaf, where)
     rep, definition = leaf.rep, leaf.definition
-    if lists and rep is None:
+    if rep is None and any(node.layers):
         raise CorruptFileError(
             "repetition levels",
             expected="levels, since there are lists",
@@ -146,36 +203,25 @@ def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Reso
         )
     entries = leaf.entries
     done: list[_Resolved] = []
-    for at, layer in enumerate(layers):
-        beyond = [k for k in lists if k > at]
-        slot_max = spent[beyond[0]] if beyond else spent[-1]
-        null_level = plan[at][0]
-        if not layer.is_list:
-            if definition is None:
-                validity, nulls = (leaf.validity, leaf.null_count) if at == 0 else (None, 0)
-                done.append(_Resolved(entries, validity, nulls, None))
-            elif null_level == 0:
-                # Nothing is null here; the list layer outside counts the slots.
-                done.append(_Resolved(-1 if beyond else entries, None, 0, None))
-            else:
-                validity, nulls, slots = validity_from_levels(
-                    definition, slot_max=slot_max, null_level=null_level
-                )
-                done.append(_Resolved(slots, validity, nulls, None))
+    for at, step in enumerate(steps[:claim]):
+        if not step.is_list or rep is None:
+            done.append(_item_layer(step, leaf, at, entries, definition))
             continue
-        if rep is None:
-            raise _layers_mismatch(node, leaf, where)
-        kind = _list_type(node, len(layers) - 1 - at)
         found = resolve_lists(
             rep,
             definition,
-            visible_max=spent[at],
-            resolved_max=spent[at + 1],
-            slot_max=slot_max,
-            null_level=null_level,
-            offset_bits=kind,
-            outer=bool(beyond) or at + 1 < len(layers),
+            visible_max=step.visible_max,
+            resolved_max=step.resolved_max,
+            slot_max=step.slot_max,
+            null_level=step.null_level,
+            offset_bits=64 if node.wide[len(steps) - 1 - at] else 32,
+            outer=at + 1 < claim,
+            room=None if step.list_outside else leaf.rows,
         )
+        if found is None:
+            raise CorruptFileError(
+                "lists", expected=f"at most {leaf.rows}, one per row", found="more", where=where
+            )
         for inner in done:
             if inner.slots < 0:
                 inner.slots = found.visible
@@ -183,6 +229,10 @@ def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Reso
         rep, definition = found.rep, found.definition
         if rep is not None:
             entries = len(rep)
+    for inner, step in zip(done, steps, strict=False):
+        if inner.slots < 0 and definition is not None:
+            # The list outside is resolved with another leaf.
+            inner.slots = int(np.count_nonzero(definition <= step.slot_max))
     count = done[0].slots
     if node.kind == "empty":
         values = pa.StructArray.from_buffers(node.type, count, [None], 0)
@@ -192,17 +242,28 @@ def _resolve(node: Node, leaf: Leaf, where: Where) -> tuple[pa.Array, list[_Reso
         if leaf.values.count != count:
             raise _count_mismatch(count, leaf.values.count, where)
         values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
-    return values, done[::-1]
+    return values, [*([None] * (len(steps) - claim)), *done[::-1]]
 
 
-def _list_type(node: Node, depth: int) -> int:
-    """Offset bits of the list at ``depth`` layers from the outside."""
-    return 64 if node.wide[depth] else 32
+def _item_layer(
+    step: _Step, leaf: Leaf, at: int, entries: int, definition: NDArray[np.uint16] | None
+) -> _Resolved:
+    """Resolve a layer that is no list; -1 slots when the list layer outside must say."""
+    if definition is None:
+        if at == 0:
+            return _Resolved(entries, leaf.validity, leaf.null_count, None)
+        return _Resolved(entries, None, 0, None)
+    if step.null_level == 0:
+        return _Resolved(-1 if step.list_outside else entries, None, 0, None)
+    validity, nulls, slots = validity_from_levels(
+        definition, slot_max=step.slot_max, null_level=step.null_level
+    )
+    return _Resolved(slots, validity, nulls, None)
 
 
 def _build(
     node: Node,
-    resolved: list[tuple[pa.Array, list[_Resolved]] | None],
+    resolved: list[tuple[pa.Array, list[_Resolved | None]] | None],
     depth: int,
     where: Where,
 ) -> pa.Array:
@@ -212,6 +273,8 @@ def _build(
             raise CorruptFileError("column", expected="a leaf", found="none", where=where)
         return leaf[0]
     layer = next(leaf[1][depth] for leaf in resolved if leaf is not None)
+    if layer is None:
+        raise CorruptFileError("column", expected="a shape", found="none", where=where)
     if node.kind in ("list", "map"):
         items = _build(node.children[0], resolved, depth + 1, where)
         if layer.offsets is None:

@@ -1,8 +1,78 @@
-"""Loops behind ``glaive.kernels.levels``."""
+"""Loops behind ``glaive.kernels.levels``: levels are looked at 64 at a time, as bits.
+
+Of every 64 entries a vector compare says which begin a list, which have a slot and which are
+visible; then only the entries that begin a list are walked.
+"""
 
 from __future__ import annotations
 
-from glaive.kernels.loops.memory import load_u16, loop, store_u8, store_u16, store_u32, store_u64
+import numpy as np
+
+from glaive.kernels.loops.blocks import low_bits
+from glaive.kernels.loops.level_bits import append_bits
+from glaive.kernels.loops.memory import (
+    load_u16,
+    loop,
+    popcount,
+    store_u16,
+    store_u32,
+    store_u64,
+    trailing_zeros,
+)
+from glaive.kernels.loops.rows import levels_above
+
+WINDOW = 64
+
+
+@loop
+def above(levels: int, count: int, limit: int) -> np.uint64:
+    """Bit ``i``: whether level ``i`` of ``count`` ≤ 64 is above ``limit``."""
+    if count == WINDOW:
+        return levels_above(levels, limit)
+    found = np.uint64(0)
+    for i in range(count):
+        if np.int64(load_u16(levels + 2 * i)) > limit:
+            found |= np.uint64(1) << np.uint64(i)
+    return found
+
+
+@loop
+def equal(levels: int, count: int, level: int) -> np.uint64:
+    """Bit ``i``: whether level ``i`` of ``count`` ≤ 64 is ``level`` ≥ 1."""
+    return above(levels, count, level - 1) & ~above(levels, count, level)
+
+
+@loop
+def valid_slots(null: np.uint64, slot: np.uint64, slots: int) -> np.uint64:
+    """The entries with a bit in ``slot``, side by side: 0 for those with a bit in ``null``."""
+    if slots == 0:
+        return np.uint64(0)
+    bits = low_bits(slots)
+    if slots == WINDOW:
+        return ~null
+    null &= slot
+    while null != np.uint64(0):
+        lowest = null & (~null + np.uint64(1))
+        bits ^= np.uint64(1) << popcount(slot & (lowest - np.uint64(1)))
+        null ^= lowest
+    return bits
+
+
+@loop
+def put_offsets(
+    begin: np.uint64, visible: np.uint64, before: int, offsets: int, width: int
+) -> None:
+    """Store the visible entries before each entry that has a bit in ``begin``."""
+    at = offsets
+    while begin != np.uint64(0):
+        lowest = begin & (~begin + np.uint64(1))
+        begin ^= lowest
+        offset = before + np.int64(popcount(visible & (lowest - np.uint64(1))))
+        if width == 4:
+            store_u32(at, offset)
+        else:
+            store_u64(at, offset)
+        at += width
 
 
 @loop
@@ -19,70 +89,74 @@ def resolve_lists(
     valid: int,
     next_rep: int,
     next_def: int,
-) -> tuple[int, int, int]:
-    """Resolve one list layer; returns (slots, entries left, visible items).
+    room: int,
+) -> tuple[int, int, int, int]:
+    """Resolve one list layer; returns (slots, entries left, visible items, nulls).
 
-    Stores go to the next free place whether or not the entry begins a list, and only the
-    position moves: a branch that is taken at random costs more than the store.
+    There is room for ``room`` slots; -1 slots are returned when there are more.
     """
-    slots = 0
-    left = 0
-    visible = 0
-    if definition == 0 and next_rep == 0:
-        if width == 4:
-            for i in range(entries):
-                store_u32(offsets + 4 * slots, i)
-                slots += load_u16(rep + 2 * i) != 0
-            store_u32(offsets + 4 * slots, entries)
-        else:
-            for i in range(entries):
-                store_u64(offsets + 8 * slots, i)
-                slots += load_u16(rep + 2 * i) != 0
-            store_u64(offsets + 8 * slots, entries)
-        for i in range(slots):
-            store_u8(valid + i, 1)
-        return slots, left, entries
-    if next_rep == 0 and width == 4:
-        for i in range(entries):
-            d = int(load_u16(definition + 2 * i))
-            store_u32(offsets + 4 * slots, visible)
-            store_u8(valid + slots, d != null_level)
-            slots += int(load_u16(rep + 2 * i) != 0) & int(d <= slot_max)
-            visible += int(d <= visible_max)
-        store_u32(offsets + 4 * slots, visible)
-        return slots, left, visible
-    for i in range(entries):
-        r = load_u16(rep + 2 * i)
-        d = 0
+    slots = np.int64(0)
+    left = np.int64(0)
+    seen = np.int64(0)
+    nulls = np.int64(0)
+    every = ~np.uint64(0)
+    done = np.int64(0)
+    while done < entries:
+        count = min(entries - done, WINDOW)
+        here = low_bits(count)
+        starts = above(rep + 2 * done, count, 0)
+        slot = starts
+        visible = every
+        levels = definition + 2 * done
         if definition != 0:
-            d = int(load_u16(definition + 2 * i))
-        if width == 4:
-            store_u32(offsets + 4 * slots, visible)
-        else:
-            store_u64(offsets + 8 * slots, visible)
-        store_u8(valid + slots, d != null_level)
-        begins = r != 0
-        if next_rep != 0 and begins:
-            store_u16(next_rep + 2 * left, int(r) - 1)
+            visible = ~above(levels, count, visible_max)
+            slot &= ~above(levels, count, slot_max)
+        visible &= here
+        new = np.int64(popcount(slot))
+        if slots + new > room:
+            return np.int64(-1), left, seen, nulls
+        put_offsets(slot, visible, seen, offsets + slots * width, width)
+        if null_level != 0:
+            null = slot & equal(levels, count, null_level)
+            nulls += np.int64(popcount(null))
+            if new > 0:
+                append_bits(valid, slots, valid_slots(null, slot, new), new)
+        while next_rep != 0 and starts != np.uint64(0):
+            at = done + np.int64(trailing_zeros(starts))
+            starts &= starts - np.uint64(1)
+            d = np.int64(0)
+            if definition != 0:
+                d = np.int64(load_u16(definition + 2 * at))
+            store_u16(next_rep + 2 * left, np.int64(load_u16(rep + 2 * at)) - 1)
             store_u16(next_def + 2 * left, d if d > resolved_max else 0)
             left += 1
-        slots += begins and d <= slot_max
-        visible += d <= visible_max
+        slots += new
+        seen += np.int64(popcount(visible))
+        done += count
     if width == 4:
-        store_u32(offsets + 4 * slots, visible)
+        store_u32(offsets + 4 * slots, seen)
     else:
-        store_u64(offsets + 8 * slots, visible)
-    return slots, left, visible
+        store_u64(offsets + 8 * slots, seen)
+    return slots, left, seen, nulls
 
 
 @loop
-def flag_valid(
+def validity(
     definition: int, entries: int, slot_max: int, null_level: int, valid: int
-) -> int:
-    """Write one byte per entry that has a slot: 0 at ``null_level``; returns the slots."""
-    slots = 0
-    for i in range(entries):
-        d = int(load_u16(definition + 2 * i))
-        store_u8(valid + slots, d != null_level)
-        slots += int(d <= slot_max)
-    return slots
+) -> tuple[int, int]:
+    """Append one bit per entry that has a slot: 0 at ``null_level``; returns (slots, nulls)."""
+    slots = np.int64(0)
+    nulls = np.int64(0)
+    done = np.int64(0)
+    while done < entries:
+        count = min(entries - done, WINDOW)
+        levels = definition + 2 * done
+        slot = low_bits(count) & ~above(levels, count, slot_max)
+        null = slot & equal(levels, count, null_level)
+        new = np.int64(popcount(slot))
+        if new > 0:
+            nulls += np.int64(popcount(null))
+            append_bits(valid, slots, valid_slots(null, slot, new), new)
+        slots += new
+        done += count
+    return slots, nulls
