@@ -81,9 +81,12 @@ class ChunkTable:
 
     def find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunk that holds each value number."""
+        found: NDArray[np.int64]
         if self.shift >= 0:
-            return np.minimum(values >> self.shift, self.chunks - 1)
-        return self.firsts[1:-1].searchsorted(values, "right")
+            found = np.minimum(values >> self.shift, self.chunks - 1)
+        else:
+            found = self.firsts[1:-1].searchsorted(values, "right")
+        return found
 
     def find_one(self, value: int) -> int:
         """Return the chunk that holds one value number."""

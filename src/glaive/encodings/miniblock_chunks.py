@@ -16,8 +16,6 @@ from glaive.types import Where
 
 __all__ = ["ChunkReader"]
 
-_ZERO = np.zeros(1, np.int64)
-_ZERO.setflags(write=False)
 
 
 class ChunkReader:
@@ -103,15 +101,9 @@ class ChunkReader:
         index: int,
     ) -> Block:
         """Value ``index`` of the one chunk with these pieces and ``count`` values."""
-        first = self._form.level_pieces
-        if len(pieces) == first + 1:
-            start, size = pieces[first]
-            starts, sizes = (np.array([start]),), (np.array([size]),)
-        else:
-            starts = tuple([np.array([start]) for start, _ in pieces[first:]])
-            sizes = tuple([np.array([size]) for _, size in pieces[first:]])
-        chunks = MiniChunks(data, starts, sizes, np.array([count]), self._where)
-        block = self._form.value.take_mini(chunks, _ZERO, np.array([index]))
+        form = self._form
+        values = pieces[form.level_pieces :]
+        block = form.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items)
 
     def _value_chunks(

@@ -91,7 +91,7 @@ class FieldColumns:
         cuts = self._cuts
         first = bisect_right(cuts, start) - 1
         if start == stop:
-            return pa.nulls(0, self.field.type)
+            return self._no_rows()
         if stop <= cuts[first + 1]:
             return self._read_segment(start, stop)
         steps = []
@@ -125,15 +125,19 @@ class FieldColumns:
     def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
         return unshred(self._node, leaves, rows, self._where)
 
+    def _no_rows(self) -> pa.Array:
+        empty: pa.Array = pa.nulls(0, self.field.type)
+        return empty
+
     # ------------------------------------------------------------------ positions
 
     def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
         if len(self._cuts) == 2:  # one segment: the usual case
-            return self._take_segment(rows, 0) if len(rows) else pa.nulls(0, self.field.type)
+            return self._take_segment(rows, 0) if len(rows) else self._no_rows()
         if len(rows) <= 1:
             if len(rows) == 0:
-                return pa.nulls(0, self.field.type)
+                return self._no_rows()
             return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
         segments = np.searchsorted(self.cuts(), rows, side="right") - 1
         first = int(segments[0])
@@ -172,7 +176,7 @@ def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> pa.Arra
         return whole
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return whole.take(pa.array(back))
+    return whole.take(pa.array(back, pa.int64()))
 
 
 class FileColumns:

@@ -21,6 +21,7 @@ from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
+from glaive.kernels._tier import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = ["TAIL_BYTES", "Container", "parse_page_layout"]
@@ -126,7 +127,7 @@ class Container:
             )
         if self._columns is None:
             table = self._bytes(footer.column_table, _PAIR * footer.columns, "column table")
-            self._columns = np.frombuffer(table, "<u8").reshape(-1, 2)
+            self._columns = as_array(table, "<u8").reshape(-1, 2)
         position, size = self._columns[index].tolist()
         where = Where(self.path, index)
         raw = self._bytes(position, size, f"metadata of column {index}")
