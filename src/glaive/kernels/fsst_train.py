@@ -21,7 +21,7 @@ from glaive.kernels.symbols import (
     MAX_SYMBOL_BYTES,
     MAX_SYMBOLS,
     SymbolTable,
-    slot_of,
+    slots_of,
     split_value,
 )
 
@@ -43,6 +43,9 @@ ROUND_SHARES: Final = (0.03, 0.1, 0.3, 0.5, 1.0, 1.0, 1.0)
 
 MIN_COUNT: Final = 3
 """Occurrences in the whole sample below which a symbol does not pay."""
+
+CANDIDATES: Final = 2048
+"""Symbols considered for a table: those with most gain, some of them twice."""
 
 BYTE_BOOST: Final = 8
 """Weight of one-byte symbols: without one, the byte costs an escape."""
@@ -154,26 +157,22 @@ def _best(
     words: NDArray[np.uint64], sizes: NDArray[np.int64], gains: NDArray[np.int64]
 ) -> SymbolTable:
     """Make a table of the symbols with most gain; one for each slot of the encoder."""
+    if len(words) > CANDIDATES:
+        kept = np.argpartition(-gains, CANDIDATES)[:CANDIDATES]
+        words, sizes, gains = words[kept], sizes[kept], gains[kept]
     order = np.lexsort((sizes, words))
     words, sizes, gains = words[order], sizes[order], gains[order]
     new = np.ones(len(words), np.bool_)
     new[1:] = (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1])
     starts = np.flatnonzero(new)
-    gains = np.add.reduceat(gains, starts)
-    words, sizes = words[starts], sizes[starts]
-    best = np.argsort(-gains, kind="stable")
-    symbols: list[bytes] = []
-    taken: set[int] = set()
-    for word, size in zip(words[best].tolist(), sizes[best].tolist(), strict=True):
-        if size > 2:
-            slot = slot_of(word)
-            if slot in taken:
-                continue
-            taken.add(slot)
-        symbols.append(word.to_bytes(8, "little")[:size])
-        if len(symbols) == MAX_SYMBOLS:
-            break
-    return SymbolTable(tuple(symbols))
+    best = np.argsort(-np.add.reduceat(gains, starts), kind="stable")
+    words, sizes = words[starts][best], sizes[starts][best]
+    # Short symbols have entries of their own: numbers that no slot has.
+    places = np.where(sizes > 2, slots_of(words), -1 - np.arange(len(words)))
+    _, first = np.unique(places, return_index=True)
+    first = np.sort(first)[:MAX_SYMBOLS]
+    pieces = zip(words[first].tolist(), sizes[first].tolist(), strict=True)
+    return SymbolTable(tuple(word.to_bytes(8, "little")[:size] for word, size in pieces))
 
 
 def exercise() -> None:

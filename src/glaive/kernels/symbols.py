@@ -26,6 +26,7 @@ __all__ = [
     "NO_LENGTH",
     "SymbolTable",
     "slot_of",
+    "slots_of",
     "split_value",
 ]
 
@@ -102,22 +103,20 @@ class SymbolTable:
 
         Of several symbols with the same slot the first wins.
         """
+        number = len(self.symbols)
+        words, sizes = self.words[:number], self.lengths[:number]
+        entries = (sizes << 8 | np.arange(number)).astype(np.uint16)
+        singles = np.full(256, 1 << 8 | ESCAPE, np.uint16)
+        singles[words[sizes == 1]] = entries[sizes == 1]
+        pairs = np.tile(singles, 257)
+        pairs[words[sizes == 2]] = entries[sizes == 2]
         slots = np.zeros((_SLOTS, 3), np.uint64)
         slots[:, 0] = 1
-        singles = np.full(256, 1 << 8 | ESCAPE, np.uint16)
-        for code, symbol in enumerate(self.symbols):
-            if len(symbol) == 1:
-                singles[symbol[0]] = 1 << 8 | code
-        pairs = np.tile(singles, 256)
-        for code, symbol in enumerate(self.symbols):
-            size = len(symbol)
-            word = int.from_bytes(symbol, "little")
-            if size == 2:
-                pairs[word] = 2 << 8 | code
-            slot = slot_of(word)
-            if size > 2 and not slots[slot, 2]:
-                slots[slot] = word, (1 << 8 * size) - 1, size << 8 | code
-        return slots, np.concatenate((pairs, singles))
+        # Backwards: of several assignments to one place the last one stays.
+        long = np.flatnonzero(sizes > 2)[::-1]
+        masks = ~np.uint64(0) >> (64 - 8 * sizes[long]).astype(np.uint64)
+        slots[slots_of(words[long])] = np.column_stack((words[long], masks, entries[long]))
+        return slots, pairs
 
     @cached_property
     def lookups(
@@ -137,6 +136,12 @@ class SymbolTable:
 def slot_of(word: int) -> int:
     """Number of the slot for symbols that begin with the three low bytes of ``word``."""
     return ((word & 0xFFFFFF) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 54
+
+
+def slots_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Do as ``slot_of`` for many symbols."""
+    hashes = (words & np.uint64(0xFFFFFF)) * np.uint64(0x9E3779B97F4A7C15)
+    return (hashes >> np.uint64(54)).astype(np.int64)
 
 
 def split_value(table: SymbolTable, value: bytes) -> list[int]:
