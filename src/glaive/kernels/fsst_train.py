@@ -27,7 +27,7 @@ from glaive.kernels.symbols import (
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
-SAMPLE_BYTES: Final = 32_768
+SAMPLE_BYTES: Final = 16_384
 """Text a table is trained on at most, of large inputs."""
 
 SAMPLE_SHARE: Final = 8
@@ -52,7 +52,7 @@ BYTE_BOOST: Final = 8
 
 
 def sample_strings(strings: Strings, count: int) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of at most about 32 KiB."""
+    """Return evenly spaced values, or windows of long ones, of at most about 16 KiB."""
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
     budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
