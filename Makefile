@@ -11,7 +11,7 @@ ARGS ?=
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint types layers warmup format spec bench protos dist clean
+.PHONY: help demo test test-fast lint types layers warmup oldest format spec bench protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -24,6 +24,13 @@ test: lint types layers warmup ## All that a pull request must pass
 
 test-fast: warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not spark and not slow" $(ARGS)
+
+oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
+	$(BIN)/python -m venv --clear $(VENV)/oldest
+	$(VENV)/oldest/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)/oldest/bin/python -m pip install --quiet --group test $$($(BIN)/python tools/oldest.py)
+	$(VENV)/oldest/bin/python -m pip install --quiet --no-deps --editable .
+	$(VENV)/oldest/bin/python -m pytest -n $(JOBS) -m "not spark and not slow and not interop" $(ARGS)
 
 lint: $(VENV)/.dev ## Style and formatting (ruff)
 	$(BIN)/ruff check .
