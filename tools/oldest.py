@@ -1,4 +1,4 @@
-"""Print the oldest run-time dependencies that pyproject.toml allows, pinned, for ``make oldest``."""
+"""Print the oldest dependencies that pyproject.toml allows, pinned, for ``make oldest``."""
 
 from __future__ import annotations
 
