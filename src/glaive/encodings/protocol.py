@@ -209,6 +209,24 @@ class ValueEncoding(ABC):
         np.cumsum(chunks.counts[:-1], out=first[1:])
         return take_block(block, first[chunk] + index)
 
+    def take_one(
+        self,
+        data: pa.Buffer,
+        pieces: Sequence[tuple[int, int]],
+        count: int,
+        index: int,
+        where: Where,
+    ) -> Block:
+        """Decode value ``index`` of one chunk of ``count`` values.
+
+        ``pieces`` are start and size of its buffers, which lie within ``data``. Override
+        where plain Python does it in fewer steps than the arrays of :meth:`take_mini` take.
+        """
+        starts = tuple([np.array([start]) for start, _ in pieces])
+        sizes = tuple([np.array([size]) for _, size in pieces])
+        chunks = MiniChunks(data, starts, sizes, np.array([count]), where)
+        return self.take_mini(chunks, np.zeros(1, np.int64), np.array([index]))
+
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Cut the block into chunks and encode each."""
         raise self._refuse("a mini-block page", None)

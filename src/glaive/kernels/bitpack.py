@@ -10,6 +10,7 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
+import struct
 from typing import Literal
 
 import numpy as np
@@ -33,10 +34,15 @@ __all__ = [
     "take_inline",
     "unpack_inline",
     "unpack_level_bits",
+    "unpack_one",
     "unpack_out_of_line",
 ]
 
 LEVEL_BITS = 16
+
+_WORDS = {
+    bits: struct.Struct(f"<{code}") for bits, code in zip((8, 16, 32, 64), "BHIQ", strict=True)
+}
 
 Int64s = NDArray[np.int64]
 LevelForm = Literal["inline", "out_of_line", "flat"]
@@ -84,6 +90,58 @@ def unpack_inline(
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
+
+
+def unpack_one(
+    data: pa.Buffer, start: int, size: int, count: int, index: int, word_bits: int, where: object
+) -> int:
+    """Value ``index`` of one inline bit-packed chunk of ``count`` values, in plain Python.
+
+    The chunk is ``data[start : start + size]``.
+
+    Raises
+    ------
+    CorruptFileError
+        The width is too large for the word, or the chunk has another size than it says.
+    """
+    word = _WORDS[word_bits]
+    width = word.size
+    if not 0 <= index < count <= BLOCK or size < width or start < 0 or start + size > data.size:
+        raise _not_in_chunk(index, count, size, where)
+    (packed,) = word.unpack_from(data, start)
+    if packed > word_bits or size != width + packed * (BLOCK // 8):
+        raise CorruptFileError(
+            "bit-packed chunk",
+            expected=f"a width up to {word_bits} bits and {BLOCK_BYTES_PER_BIT} bytes per bit",
+            found=f"{packed} bits in {size} bytes",
+            where=where,
+        )
+    if not packed:
+        return 0
+    row, lane = _place(index, word_bits)
+    lanes = BLOCK // word_bits
+    first, shift = divmod(row * packed, word_bits)
+    at = start + width + (first * lanes + lane) * width
+    value = word.unpack_from(data, at)[0] >> shift
+    if shift + packed > word_bits:
+        value |= word.unpack_from(data, at + lanes * width)[0] << (word_bits - shift)
+    return int(value & ((1 << packed) - 1))
+
+
+def _place(index: int, word_bits: int) -> tuple[int, int]:
+    """Row and lane of a value in a FastLanes block."""
+    row, rest = divmod(index, 128)
+    lane = rest % (BLOCK // word_bits)
+    return twins.ORDER.index((rest - lane) // 16) * 8 + row, lane
+
+
+def _not_in_chunk(index: int, count: int, size: int, where: object) -> CorruptFileError:
+    return CorruptFileError(
+        "bit-packed chunk",
+        expected=f"value {index} within 1..{BLOCK} values",
+        found=f"{count} values in {size} bytes",
+        where=where,
+    )
 
 
 def take_inline(

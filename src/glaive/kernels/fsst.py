@@ -24,7 +24,7 @@ from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_off
 from glaive.kernels.symbols import ESCAPE, NO_LENGTH, SymbolTable, split_value
 from glaive.types import Where
 
-__all__ = ["decode_chunks", "decode_strings", "encode_strings", "exercise"]
+__all__ = ["decode_chunks", "decode_one", "decode_strings", "encode_strings", "exercise"]
 
 
 _RUN_BYTES: Final = 4096
@@ -167,6 +167,24 @@ def _guess_room(
     return min(guess, most)
 
 
+def decode_one(table: SymbolTable, codes: bytes, where: Where) -> bytes:
+    """Decode one value in plain Python.
+
+    Raises
+    ------
+    CorruptFileError
+        A code has no symbol, or the value ends after an escape.
+    """
+    if not table.encoded:
+        return codes
+    try:
+        if _ESCAPE_BYTE in codes:
+            return _decode_escaped(table.symbols, codes)
+        return b"".join([table.symbols[code] for code in codes])
+    except IndexError:
+        raise _damaged("a value", where) from None
+
+
 def _decode_tiny(
     table: SymbolTable, bounds: list[int], bits: int, data: pa.Buffer, where: Where
 ) -> Strings:
@@ -174,14 +192,7 @@ def _decode_tiny(
     memory = memoryview(data)
     values = []
     for start, stop in pairwise(bounds):
-        codes = bytes(memory[start:stop])
-        try:
-            if _ESCAPE_BYTE in codes:
-                values.append(_decode_escaped(table.symbols, codes))
-            else:
-                values.append(b"".join([table.symbols[code] for code in codes]))
-        except IndexError:
-            raise _damaged("a value", where) from None
+        values.append(decode_one(table, bytes(memory[start:stop]), where))
     ends = np.cumsum([0, *map(len, values)])
     out_bits = 64 if ends[-1] > MAX_32 else bits
     offsets = pa.py_buffer(ends.astype(f"<i{out_bits // 8}").tobytes())

@@ -26,12 +26,16 @@ from glaive.types import Where
 
 __all__ = [
     "exercise",
+    "read_one",
     "take_variable",
     "unpack_blocks",
     "unpack_variable",
 ]
 
 _TINY: Final = 8
+
+_PAIRS = {32: struct.Struct("<II"), 64: struct.Struct("<QQ")}
+"""Two neighbouring offsets, by their width in bits."""
 
 Ints = NDArray[np.int64]
 
@@ -166,6 +170,30 @@ def _unpack_numpy(
         at += last - first
         done += count
     return -1
+
+
+def read_one(
+    data: pa.Buffer, start: int, size: int, count: int, index: int, bits: int, where: Where
+) -> bytes:
+    """Bytes of value ``index`` of one chunk of ``count`` values, in plain Python.
+
+    The chunk is ``data[start : start + size]``: ``count + 1`` offsets of ``bits`` bits from
+    its start, then the bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        The value does not lie behind the offsets and within the chunk.
+    """
+    width = bits // 8
+    head = (count + 1) * width
+    if 0 <= index < count and head <= size and start >= 0 and start + size <= data.size:
+        pair = _PAIRS[bits]
+        first, last = pair.unpack_from(data, start + index * width)
+        if head <= first <= last <= size:
+            return bytes(data.slice(start + first, last - first).to_pybytes())
+        raise _corrupt(0, "offsets", f"ascending within {head}..{size}", f"{first}..{last}", where)
+    raise _corrupt(0, "offsets", f"{count + 1} of {bits} bits", f"{size} bytes", where)
 
 
 def take_variable(

@@ -15,6 +15,7 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``InlineBi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -28,7 +29,14 @@ from glaive.encodings.registry import value_encoding
 from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array, as_buffer
-from glaive.kernels.bitpack import BLOCK, chunk_widths, pack_inline, take_inline, unpack_inline
+from glaive.kernels.bitpack import (
+    BLOCK,
+    chunk_widths,
+    pack_inline,
+    take_inline,
+    unpack_inline,
+    unpack_one,
+)
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -95,6 +103,19 @@ class InlineBitpacking(ValueEncoding):
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         values = take_inline(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
+
+    def take_one(
+        self,
+        data: pa.Buffer,
+        pieces: Sequence[tuple[int, int]],
+        count: int,
+        index: int,
+        where: Where,
+    ) -> FixedWidth:
+        """Unpack one value from one or two words."""
+        start, size = pieces[0]
+        value = unpack_one(data, start, size, count, index, self.bits, where)
+        return FixedWidth(pa.py_buffer(value.to_bytes(self.bits // 8, "little")), self.bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Pack every 1,024 values with the width they need."""

@@ -14,6 +14,7 @@ Specification: "Flat" in ``docs/format/encodings.md``; message ``Flat``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -33,6 +34,8 @@ from glaive.types import Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
+
+_SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 
 __all__ = ["Flat"]
 
@@ -95,6 +98,28 @@ class Flat(ValueEncoding):
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         values = take_flat(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
+
+    def take_one(
+        self,
+        data: pa.Buffer,
+        pieces: Sequence[tuple[int, int]],
+        count: int,
+        index: int,
+        where: Where,
+    ) -> FixedWidth:
+        """Copy the value."""
+        start, size = pieces[0]
+        bits = self.bits
+        if size != (count * bits + 7) // 8 or not 0 <= index < count:
+            wrong = np.array([size])
+            self._join(data, np.array([start]), wrong, np.array([count]), where)
+            raise IndexError(f"value {index} of a chunk of {count} values (in {where})")
+        if bits == 1:
+            (byte,) = data.slice(start + (index >> 3), 1).to_pybytes()
+            return FixedWidth(_SET if byte >> (index & 7) & 1 else _CLEAR, 1, 1)
+        width = bits // 8
+        raw = data.slice(start + index * width, width).to_pybytes()
+        return FixedWidth(pa.py_buffer(raw), bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Cut into chunks of about 4 KiB; no value is copied."""

@@ -8,10 +8,12 @@ Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow import blocks
@@ -19,10 +21,11 @@ from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.text_stats import VariableStats
-from glaive.encodings.values.variable import Variable, strings_of
+from glaive.encodings.values.variable import Variable, one_string, strings_of
 from glaive.errors import CorruptFileError
-from glaive.kernels.fsst import decode_chunks, decode_strings, encode_strings
+from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
+from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
@@ -113,6 +116,21 @@ class Fsst(ValueEncoding):
     ) -> blocks.Variable:
         """Read and decode the wanted values, and no others."""
         return self.decode_values(self.values.take_mini(chunks, chunk, index), chunks.where)
+
+    def take_one(
+        self,
+        data: pa.Buffer,
+        pieces: Sequence[tuple[int, int]],
+        count: int,
+        index: int,
+        where: Where,
+    ) -> blocks.Variable:
+        """Read and decode the value."""
+        inner = self.values
+        if not isinstance(inner, Variable):
+            return self.decode_values(inner.take_one(data, pieces, count, index, where), where)
+        codes = read_one(data, *pieces[0], count, index, inner.offset_bits, where)
+        return one_string(decode_one(self.table, codes, where), inner.offset_bits)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Encode every value, then cut into chunks."""

@@ -15,6 +15,7 @@ Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -28,14 +29,14 @@ from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, 
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.text_stats import VariableStats
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
-from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
+from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import Strings, pack_blocks, pack_variable
 from glaive.types import Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["Variable", "strings_of"]
+__all__ = ["Variable", "one_string", "strings_of"]
 
 
 @value_encoding
@@ -105,6 +106,18 @@ class Variable(ValueEncoding):
         )
         return blocks.Variable(*strings, len(chunk))
 
+    def take_one(
+        self,
+        data: pa.Buffer,
+        pieces: Sequence[tuple[int, int]],
+        count: int,
+        index: int,
+        where: Where,
+    ) -> blocks.Variable:
+        """Copy the value's bytes."""
+        raw = read_one(data, *pieces[0], count, index, self.offset_bits, where)
+        return one_string(raw, self.offset_bits)
+
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Cut into chunks of about 4 KiB."""
         strings = strings_of(block, self.wire_name)
@@ -142,6 +155,12 @@ class Variable(ValueEncoding):
     def encode_values(self, block: Block) -> blocks.Variable:
         """Return the values: they are stored as they are."""
         return blocks.Variable(*strings_of(block, self.wire_name), block.count)
+
+
+def one_string(raw: bytes, offset_bits: int) -> blocks.Variable:
+    """A block of one value."""
+    offsets = pa.py_buffer(bytes(offset_bits // 8) + len(raw).to_bytes(offset_bits // 8, "little"))
+    return blocks.Variable(offsets, offset_bits, pa.py_buffer(raw), 1)
 
 
 def strings_of(block: Block, encoding: str) -> Strings:
