@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
+
+
+@cache
+def _function() -> Callable[..., LanceDataset]:
+    from glaive.dataset.open import dataset
+
+    return dataset
 
 
 class _Callable(ModuleType):
@@ -28,9 +36,7 @@ class _Callable(ModuleType):
         **options: Any,
     ) -> LanceDataset:
         """Open a dataset; see :func:`glaive.dataset.open.dataset`."""
-        from glaive.dataset.open import dataset
-
-        return dataset(uri, version, asof, storage_options=storage_options, **options)
+        return _function()(uri, version, asof, storage_options=storage_options, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

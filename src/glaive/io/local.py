@@ -29,6 +29,7 @@ __all__ = ["LocalSink", "LocalStore"]
 _TEMPORARY = ".tmp"
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call: large writes go to the page cache fastest in slices."""
+_SMALL = 64 * 1024
 _PIECES = 512
 """Pieces per ``writev``; POSIX promises 1024 on the systems we know, 16 at least."""
 _NO_LINKS = {
@@ -85,9 +86,8 @@ class LocalStore:
         try:
             fd = os.open(full, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
-                left = os.fstat(fd).st_size
-                data = os.read(fd, left)
-                if len(data) < left:  # very large, or a directory: the latter raises above
+                data = os.read(fd, _SMALL)  # most manifests: spares asking for the size
+                if len(data) == _SMALL:
                     data = b"".join([data, *_rest(fd)])
             finally:
                 os.close(fd)
