@@ -30,7 +30,8 @@ oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(VENV)/oldest/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)/oldest/bin/python -m pip install --quiet --group test $$($(BIN)/python tools/oldest.py)
 	$(VENV)/oldest/bin/python -m pip install --quiet --no-deps --editable .
-	NUMBA_CACHE_DIR=.cache/oldest $(VENV)/oldest/bin/python -m pytest -n $(JOBS) -m "not spark and not slow and not interop" $(ARGS)
+	NUMBA_CACHE_DIR=.cache/oldest $(VENV)/oldest/bin/python -m pytest -n $(JOBS) --dist loadfile \
+		--ignore tests/spark -m "not spark and not slow and not interop" $(ARGS)
 
 lint: $(VENV)/.dev ## Style and formatting (ruff)
 	$(BIN)/ruff check .

@@ -92,7 +92,7 @@ def test_a_position_beyond_the_rows_is_named(dataset: LanceDataset, rows: list[i
 
 
 @pytest.mark.parametrize(
-    "rows", [[1.5], ["a"], [[1]], [None], pa.array([1, None]), 5, [True], [2**70]], ids=repr
+    "rows", [[1.5], ["a"], [[1]], [None], pa.array([1, None]), 5, [True], [2**70]], ids=str
 )
 def test_positions_must_be_whole_numbers(dataset: LanceDataset, rows: object) -> None:
     with pytest.raises((OptionError, RowIndexError)):
