@@ -49,6 +49,9 @@ MIN_GAIN = 0.02
 """Share of the bytes that a costlier encoding must save over plain ones: those are read
 without a copy."""
 
+_TINY_BITS = 64 * 64
+"""Bits of a page that is not worth choosing an encoding for; buffers are padded to 64 bytes."""
+
 _WORDS = (8, 16, 32, 64)
 
 _ZSTD_SAMPLE = 8
@@ -83,6 +86,9 @@ def encode_page(
     EncodedPage or None
         None when the page has more levels than its layout can hold: cut it in two.
     """
+    tiny = _tiny(array, levels, rows)
+    if tiny is not None:
+        return tiny
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
     if options.scalar_constants:
@@ -117,6 +123,19 @@ def encode_page(
         rep=levels.rep,
         definition=levels.definition,
     )
+
+
+def _tiny(array: pa.Array, levels: Levels, rows: int) -> EncodedPage | None:
+    """A few plain values as they are: no encoding makes such a page smaller than its padding."""
+    if levels.rep is not None or levels.definition is not None or not len(array):
+        return None
+    bits = leaf_bits(array.type)
+    if bits is None or bits % 8 or bits * len(array) > _TINY_BITS:
+        return None
+    block = block_from_array(array)
+    if not isinstance(block, FixedWidth):
+        return None
+    return encode_full_zip_page(block, Flat(bits), layers=levels.layers, rows=rows)
 
 
 def _nothing_valid(array: pa.Array, levels: Levels) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from glaive.encodings.protocol import Layer
 
-__all__ = ["Entries", "Levels", "add_items", "add_lists", "level_plan", "start", "to_levels"]
+__all__ = ["Entries", "Levels", "add_items", "add_lists", "flat_levels", "level_plan", "start", "to_levels"]
 
 _ALIVE = 0
 
@@ -66,6 +66,14 @@ def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
     null[entries.slotted if entries.slotted is not None else slice(None)] = ~valid
     ended[null & (ended == _ALIVE)] = code
     return replace(entries, layers=(*entries.layers, Layer.NULLABLE_ITEM), ended=ended)
+
+
+def flat_levels(rows: int, valid: NDArray[np.bool_] | None) -> Levels:
+    """Levels of a column without lists and structs: what :func:`add_items` would lead to."""
+    if valid is None or valid.all():
+        return Levels(None, None, (Layer.ALL_VALID_ITEM,), rows)
+    definition = np.logical_not(valid).view(np.uint8).astype(np.uint16)
+    return Levels(None, definition, (Layer.NULLABLE_ITEM,), rows)
 
 
 def add_lists(

@@ -56,8 +56,11 @@ def _shred(
         valid = validity_flags(array) if node.kind == "leaf" else None
         if node.kind == "empty" or pa.types.is_null(array.type):
             valid = np.zeros(len(array), np.bool_)
-        done = lv.add_items(entries, valid)
-        found.append(Shredded(node, array, lv.to_levels(done), rows))
+        if entries.layers:
+            levels = lv.to_levels(lv.add_items(entries, valid))
+        else:
+            levels = lv.flat_levels(rows, valid)
+        found.append(Shredded(node, array, levels, rows))
         return
     if node.kind == "struct":
         inside = lv.add_items(entries, validity_flags(array))
