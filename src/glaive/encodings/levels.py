@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from glaive.encodings.protocol import Layer
 
-__all__ = ["Entries", "Levels", "add_items", "add_lists", "flat_levels", "level_plan", "start", "to_levels"]
+__all__ = [
+    "Entries",
+    "Levels",
+    "add_items",
+    "add_lists",
+    "flat_levels",
+    "level_plan",
+    "start",
+    "to_levels",
+]
 
 _ALIVE = 0
 
