@@ -92,7 +92,9 @@ def command(
     from glaive.cli.progress import Steps, start_spark
     from glaive.dataset.open import dataset as open_dataset
     from glaive.spark import read_files, write
+    from glaive.spark.files import format_of
 
+    format = format or format_of(sources)  # refused before Spark starts
     steps = Steps(Console(stderr=True))
     started = time.perf_counter()
     settings = {"spark.log.level": "WARN" if verbose else "ERROR"} | _pairs("--conf", conf)
