@@ -92,6 +92,12 @@ class Snapshot:
         return starts
 
     @cached_property
+    def row_start_list(self) -> list[int]:
+        """``row_starts`` as Python numbers: quicker for single rows."""
+        starts: list[int] = self.row_starts.tolist()
+        return starts
+
+    @cached_property
     def num_rows(self) -> int:
         """Live rows."""
         return int(self.row_starts[-1])

@@ -35,9 +35,6 @@ def positions(rows: object) -> NDArray[np.int64]:
     OptionError
         Something in it is no whole number.
     """
-    if isinstance(rows, list | tuple) and len(rows) == 1 and type(rows[0]) is int:
-        _check_size(rows[0])
-        return np.array(rows, np.int64)
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         if rows.null_count:
             raise OptionError("row positions: expected whole numbers, found a null")
@@ -72,16 +69,11 @@ def take(view: View, rows: object) -> pa.Table:
     At most two requests per data file, after joining ranges less than 64 KiB apart, where
     the rows of a column lie in one page.
     """
+    if type(rows) is list and len(rows) == 1 and type(rows[0]) is int:
+        return _take_one(view, rows[0])
     wanted = positions(rows)
-    count = len(wanted)
     starts = view.snapshot.row_starts
-    if count == 1:
-        row = int(wanted[0])
-        _check(row, row, starts)
-        position = bisect_right(starts, row) - 1 if len(starts) > 2 else 0
-        arrays = _take_live(view.fragment(position), wanted - starts[position])
-        return pa.Table.from_arrays(arrays, schema=view.schema)
-    if count == 0:
+    if len(wanted) == 0:
         return view.empty()
     low, high = int(wanted.min()), int(wanted.max())
     _check(low, high, starts)
@@ -90,6 +82,18 @@ def take(view: View, rows: object) -> pa.Table:
         arrays = _take_wide(view.fragment(first), wanted - starts[first])
         return pa.Table.from_arrays(arrays, schema=view.schema)
     return _take_many(view, wanted, starts)
+
+
+def _take_one(view: View, row: int) -> pa.Table:
+    """One row, with as little around the decoding as possible."""
+    starts = view.snapshot.row_start_list
+    if not 0 <= row < starts[-1]:
+        raise _beyond(row, starts[-1])
+    position = bisect_right(starts, row) - 1
+    bound = view.fragment(position)
+    rows = np.array([row - starts[position]])
+    arrays = bound.take(rows if bound.live is None else bound.live.physical(rows))
+    return pa.Table.from_arrays(arrays, schema=view.schema)
 
 
 def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64]) -> pa.Table:
@@ -146,7 +150,10 @@ def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
 def _check(low: int, high: int, starts: NDArray[np.int64]) -> None:
     total = int(starts[-1])
     if low < 0 or high >= total:
-        row = low if low < 0 else high
-        raise RowIndexError(
-            f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
-        )
+        raise _beyond(low if low < 0 else high, total)
+
+
+def _beyond(row: int, total: int) -> RowIndexError:
+    return RowIndexError(
+        f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
+    )
