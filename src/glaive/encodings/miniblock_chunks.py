@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -10,12 +12,37 @@ from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.encodings.miniblock_form import MiniBlockForm
 from glaive.encodings.protocol import MiniChunks
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
+from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.chunks import ChunkHeaders, parse_headers
 from glaive.types import Where
 
-__all__ = ["ChunkReader"]
+__all__ = ["ChunkReader", "Items", "ValuePieces"]
 
+
+class ValuePieces(NamedTuple):
+    """Value piece p of chunk i lies at ``starts[p, i]`` and has ``sizes[p, i]`` bytes."""
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+class Items(NamedTuple):
+    """The dictionary of a page, or of several pages, one after the other.
+
+    Chunk i has indices below ``limits[i]``, counted from item ``bases[i]`` on; both are None
+    for a single page, where all chunks have indices below ``count``.
+    """
+
+    block: Block
+    count: int
+    bases: NDArray[np.int64] | None = None
+    limits: NDArray[np.int64] | None = None
+
+    def of(self, ids: slice | NDArray[np.int64]) -> Items:
+        """The same for some of the chunks."""
+        if self.bases is None or self.limits is None:
+            return self
+        return Items(self.block, self.count, self.bases[ids], self.limits[ids])
 
 
 class ChunkReader:
@@ -68,36 +95,51 @@ class ChunkReader:
             where=self._where,
         )
 
+    def pieces_of(self, headers: ChunkHeaders) -> ValuePieces:
+        """The pieces that are no levels."""
+        first = self._form.level_pieces
+        return ValuePieces(headers.starts[first:], headers.sizes[first:])
+
     def decode(
         self,
         data: pa.Buffer,
-        headers: ChunkHeaders,
+        pieces: ValuePieces,
         counts: NDArray[np.int64],
-        items: Block | None,
+        items: Items | None,
     ) -> Block:
-        """All values of the chunks, in order."""
-        chunks = self._value_chunks(data, headers, counts)
-        return self._resolve(self._form.value.decode_mini(chunks), items)
+        """All values of the chunks, in order; ``items`` are :meth:`Items.of` these chunks."""
+        chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
+        block = self._form.value.decode_mini(chunks)
+        if items is None:
+            return block
+        if items.bases is None or items.limits is None:
+            return self._resolve(block, items)
+        if len(counts) and items.bases[0] == items.bases[-1]:
+            one = Items(items.block, items.count, items.bases[:1], items.limits[:1])
+            return self._resolve(block, one)
+        bases, limits = np.repeat(items.bases, counts), np.repeat(items.limits, counts)
+        return self._resolve(block, Items(items.block, items.count, bases, limits))
 
     def pick(
         self,
         data: pa.Buffer,
-        headers: ChunkHeaders,
+        pieces: ValuePieces,
         counts: NDArray[np.int64],
-        items: Block | None,
+        items: Items | None,
         slot: NDArray[np.int64],
         index: NDArray[np.int64],
     ) -> Block:
         """Value ``index[i]`` of chunk ``slot[i]`` for every i."""
-        chunks = self._value_chunks(data, headers, counts)
-        return self._resolve(self._form.value.take_mini(chunks, slot, index), items)
+        chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
+        block = self._form.value.take_mini(chunks, slot, index)
+        return block if items is None else self._resolve(block, items.of(slot))
 
     def pick_one(
         self,
         data: pa.Buffer,
         pieces: list[tuple[int, int]],
         count: int,
-        items: Block | None,
+        items: Items | None,
         index: int,
     ) -> Block:
         """Value ``index`` of the one chunk with these pieces and ``count`` values."""
@@ -106,32 +148,37 @@ class ChunkReader:
         block = form.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items)
 
-    def _value_chunks(
-        self, data: pa.Buffer, headers: ChunkHeaders, counts: NDArray[np.int64]
-    ) -> MiniChunks:
-        first = self._form.level_pieces
-        starts, sizes = tuple(headers.starts[first:]), tuple(headers.sizes[first:])
-        return MiniChunks(data, starts, sizes, counts, self._where)
+    def _resolve(self, block: Block, items: Items) -> Block:
+        """Tie indices to the dictionary; they are checked here and trusted later.
 
-    def _resolve(self, block: Block, items: Block | None) -> Block:
-        """Tie indices to the page's dictionary; they are checked here and trusted later."""
-        if items is None:
-            return block
-        limit = self._form.num_dictionary_items
+        ``items`` has a base and a limit for each value, or one for all.
+        """
+        expected = items.count if items.limits is None else int(items.limits.max(initial=0))
         if isinstance(block, FixedWidth) and block.bits in (8, 16, 32, 64):
-            width = block.bits // 8
-            if block.count == 1:
-                top = int.from_bytes(block.values[:width], "little")
+            if block.count == 0:
+                return Dictionary(block, items.block, 0)
+            indices = as_array(block.values, f"<u{block.bits // 8}")[: block.count]
+            if items.bases is None or items.limits is None:
+                if block.count == 1:
+                    top = indices.item(0)
+                else:
+                    top = int(indices.max())
+                if top < items.count:
+                    return Dictionary(block, items.block, block.count)
             else:
-                top = int(as_array(block.values, f"<u{width}")[: block.count].max(initial=0))
-            if top < limit or not block.count:
-                return Dictionary(block, items, block.count)
+                limits = items.limits.astype(indices.dtype, copy=False)
+                if (indices < limits).all():
+                    moved = as_buffer(indices + items.bases.astype(indices.dtype, copy=False))
+                    return Dictionary(
+                        FixedWidth(moved, block.bits, block.count), items.block, block.count
+                    )
+                top = int(indices.max())
             found = f"index {top}"
         else:
             found = f"a block of {type(block).__name__}"
         raise CorruptFileError(
             "dictionary indices",
-            expected=f"unsigned numbers below {limit}",
+            expected=f"unsigned numbers below {expected}",
             found=found,
             where=self._where,
         )

@@ -31,22 +31,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block
 from glaive.arrow.slices import slice_block
 from glaive.encodings.chunk_table import ChunkTable
-from glaive.encodings.miniblock_chunks import ChunkReader
+from glaive.encodings.miniblock_chunks import ChunkReader, Items
 from glaive.encodings.miniblock_form import MiniBlockForm
-from glaive.encodings.miniblock_levels import (
-    NULL_BIT,
-    LevelReader,
-    ListChunks,
-    select_rows,
-    trim_rows,
-)
+from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader
+from glaive.encodings.miniblock_lists import ListReader
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import page_layout
 from glaive.errors import RowIndexError
-from glaive.kernels.chunks import ChunkHeaders
+from glaive.kernels.list_levels import Located, locate_rows
 from glaive.types import ByteRange
 
 __all__ = ["ONE_REQUEST", "MiniBlockPage"]
@@ -66,7 +60,7 @@ class _Small:
     """What the small buffers say; kept with the page once read."""
 
     table: ChunkTable
-    items: Block | None
+    items: Items | None
 
 
 @page_layout
@@ -82,6 +76,9 @@ class MiniBlockPage(PageReader):
         self._small: _Small | None = None
         self._chunks = ChunkReader(form, page.where)
         self._levels = LevelReader(form, page.where)
+        self._lists: ListReader | None = None
+        if form.limits.max_rep:
+            self._lists = ListReader(form, self._chunks, self._levels, page.where)
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
@@ -108,9 +105,7 @@ class MiniBlockPage(PageReader):
             row, at_hand = rows.item(0), self._page.at_hand
             if not 0 <= row < self.rows:
                 raise self._no_row(row)
-            if self._form.limits.max_rep:
-                return self.read(row, row + 1)
-            if at_hand is not None:
+            if at_hand is not None and self._lists is None:
                 small = self._small or self._load(_without_chunks(at_hand))
                 return self._take_one(small, at_hand[1], row)
         elif not len(rows):
@@ -182,9 +177,10 @@ class MiniBlockPage(PageReader):
         items = None
         if form.dictionary is not None:
             data, count = buffers[1], np.array([form.num_dictionary_items], np.int64)
-            items = form.dictionary.decode_blocks(
+            block = form.dictionary.decode_blocks(
                 data, _ZERO, np.array([data.size], np.int64), count, where
             )
+            items = Items(block, form.num_dictionary_items)
         self._small = small = _Small(table, items)
         return small
 
@@ -194,13 +190,13 @@ class MiniBlockPage(PageReader):
         self, start: int, stop: int, small: _Small, chunks: pa.Buffer | None
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
-        if table.rows is not None:
-            first, last = (int(chunk) for chunk in table.rows.chunks_of(start, stop - 1))
-        else:
-            first, last = table.find_one(start), table.find_one(stop - 1) + 1
-        ids = slice(first, last)
-        finish = self._finish_lists if table.rows is not None else self._finish_flat
-        return self._with_chunks(small, chunks, ids, partial(finish, small, ids, start, stop))
+        if self._lists is not None and table.rows is not None:
+            ids = slice(*[int(chunk) for chunk in table.rows.chunks_of(start, stop - 1)])
+            lists = partial(self._finish_lists, self._lists, small, ids, start, stop)
+            return self._with_chunks(small, chunks, ids, lists)
+        ids = slice(table.find_one(start), table.find_one(stop - 1) + 1)
+        flat = partial(self._finish_flat, small, ids, start, stop)
+        return self._with_chunks(small, chunks, ids, flat)
 
     def _finish_flat(
         self,
@@ -216,7 +212,7 @@ class MiniBlockPage(PageReader):
         first = int(table.firsts[ids.start])
         total = int(table.firsts[ids.stop]) - first
         headers = self._chunks.headers(data, starts, table.sizes[ids])
-        values = self._chunks.decode(data, headers, counts, small.items)
+        values = self._chunks.decode(data, self._chunks.pieces_of(headers), counts, small.items)
         low, rows = start - first, stop - start
         if rows != total:
             values = slice_block(values, low, rows)
@@ -227,6 +223,7 @@ class MiniBlockPage(PageReader):
 
     def _finish_lists(
         self,
+        lists: ListReader,
         small: _Small,
         ids: slice,
         start: int,
@@ -235,25 +232,15 @@ class MiniBlockPage(PageReader):
         starts: NDArray[np.int64],
     ) -> Leaf:
         table = small.table
-        lists, headers = self._list_chunks(small, ids, data, starts)
-        cut = trim_rows(lists, start - int(lists.row_starts[0]), stop - start)
+        cut = lists.read(data, starts, table, ids, start, stop)
         values = None
         if cut.values:
-            values = self._chunks.decode(data, headers, table.counts[ids], small.items)
-            if cut.values != lists.visible:
+            counts = table.counts[ids]
+            items = None if small.items is None else small.items.of(ids)
+            values = self._chunks.decode(data, cut.pieces, counts, items)
+            if cut.values != values.count:
                 values = slice_block(values, cut.first_value, cut.values)
         return Leaf(values, stop - start, len(cut.rep), self._form.layers, cut.rep, cut.definition)
-
-    def _list_chunks(
-        self,
-        small: _Small,
-        ids: slice | NDArray[np.int64],
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-    ) -> tuple[ListChunks, ChunkHeaders]:
-        table = small.table
-        headers = self._chunks.headers(data, starts, table.sizes[ids])
-        return self._levels.read_lists(data, headers, table, ids), headers
 
     # ------------------------------------------------------------------ positions
 
@@ -264,16 +251,10 @@ class MiniBlockPage(PageReader):
         low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= self.rows:
             raise self._no_row(low if low < 0 else high)
-        if table.rows is not None:
-            begin, end = table.rows.chunks_of(rows, rows)
-            edges = np.bincount(begin, minlength=table.chunks + 1)
-            edges -= np.bincount(end, minlength=table.chunks + 1)
-            touched = np.cumsum(edges) > 0
-            slots = np.cumsum(touched) - 1
-            span = slots[begin], slots[end - 1]
-            ids = np.flatnonzero(touched)
-            pick = partial(self._pick_lists, small, ids, rows, span)
-            return self._with_chunks(small, chunks, ids, pick)
+        if self._lists is not None and table.rows is not None:
+            located = locate_rows(rows, table.rows.starts, table.rows.enters)
+            pick = partial(self._pick_lists, self._lists, small, rows, located)
+            return self._with_chunks(small, chunks, located.ids, pick)
         chunk = table.find(rows)
         index = rows - table.firsts[chunk]
         touched = np.zeros(table.chunks, np.bool_)
@@ -296,7 +277,8 @@ class MiniBlockPage(PageReader):
         table = small.table
         headers = self._chunks.headers(data, starts, table.sizes[ids])
         counts = table.counts[ids]
-        values = self._chunks.pick(data, headers, counts, small.items, slot, index)
+        pieces = self._chunks.pieces_of(headers)
+        values = self._chunks.pick(data, pieces, counts, small.items, slot, index)
         leaf = Leaf(values, len(slot), len(slot), self._form.layers)
         if self._form.definition is not None:
             position = (np.cumsum(counts) - counts)[slot] + index
@@ -305,25 +287,21 @@ class MiniBlockPage(PageReader):
 
     def _pick_lists(
         self,
+        lists: ListReader,
         small: _Small,
-        ids: NDArray[np.int64],
         rows: NDArray[np.int64],
-        span: tuple[NDArray[np.int64], NDArray[np.int64]],
+        located: Located,
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        counts, shift = small.table.counts[ids], small.table.shift
-        lists, headers = self._list_chunks(small, ids, data, starts)
-        picked = select_rows(lists, rows, *span)
+        table, ids = small.table, located.ids
+        picked = lists.pick(data, starts, table, rows, located)
         values = None
-        if len(picked.values):
-            ends = np.cumsum(counts)
-            if shift < 0:
-                slot = ends.searchsorted(picked.values, "right")
-            else:
-                slot = np.minimum(picked.values >> shift, len(ids) - 1)
-            index = picked.values - (ends - counts)[slot]
-            values = self._chunks.pick(data, headers, counts, small.items, slot, index)
+        if len(picked.slots):
+            items = None if small.items is None else small.items.of(ids)
+            values = self._chunks.pick(
+                data, picked.pieces, table.counts[ids], items, picked.slots, picked.index
+            )
         return Leaf(
             values,
             len(rows),

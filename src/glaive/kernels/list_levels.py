@@ -1,0 +1,348 @@
+"""Levels of chunks of a page with lists: decoded, checked and cut to rows in one pass.
+
+The doors here serve the encodings of levels that are in use (:class:`LevelForm`) and only as
+compiled loops: they answer None when the levels are not as they must be, or when the loops
+are not to be used. The caller then goes the slower way, which reads headers, levels and
+counts one after the other, and says what is wrong.
+
+Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.kernels._tier import address, allocate, as_array, use_loops
+
+__all__ = [
+    "LevelForm",
+    "Located",
+    "PickedLevels",
+    "ReadLevels",
+    "exercise",
+    "level_page",
+    "locate_rows",
+    "pick_levels",
+    "read_levels",
+]
+
+Int64s = NDArray[np.int64]
+Levels = NDArray[np.uint16]
+
+MAX_LEVELS = (1 << 16) - 1
+"""Levels of a chunk at most: their number has 16 bits."""
+
+SLACK = 2048 + 64
+"""Bytes behind the levels: a block of 1,024, and what expanding runs writes too many."""
+
+ROW_ENTRIES = 16
+"""Entries per row to make room for at first when rows are picked."""
+
+
+class LevelForm(NamedTuple):
+    """An encoding of levels: 1 plain, 2 packed to ``width``, 3 packed inline, 4 runs."""
+
+    kind: int
+    width: int = 16
+
+
+def level_page(
+    rep: LevelForm,
+    definition: LevelForm | None,
+    *,
+    value_pieces: int,
+    value_width: int,
+    max_rep: int,
+    visible_max: int,
+    max_def: int,
+) -> Int64s:
+    """What the loops must know of a page, as they take it."""
+    kind, width = (0, 0) if definition is None else definition
+    return np.array(
+        [*rep, kind, width, value_pieces, value_width, max_rep, visible_max, max_def], np.int64
+    )
+
+
+class ReadLevels(NamedTuple):
+    """Levels of chunks, one after the other; ``firsts`` are the first entries of each.
+
+    ``starts[p, i]`` and ``sizes[p, i]`` are those of value piece p of chunk i.
+    """
+
+    rep: Levels
+    definition: Levels | None
+    firsts: Int64s
+    starts: Int64s
+    sizes: Int64s
+
+
+def read_levels(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    row_starts: Int64s,
+    enters: NDArray[np.bool_],
+    page: Int64s,
+) -> ReadLevels | None:
+    """Decode the levels of the chunks ``data[starts[i] : starts[i] + sizes[i]]``.
+
+    Parameters
+    ----------
+    counts, row_starts, enters
+        What each chunk must hold: visible entries, and starts of rows
+        (``row_starts[i + 1] - row_starts[i]``); ``enters`` says whether it begins in the
+        middle of a row.
+    page
+        From :func:`level_page`.
+
+    Returns
+    -------
+    ReadLevels or None
+        None when anything differs, or when the loops are not to be used.
+    """
+    chunks = len(starts)
+    if not chunks or not use_loops(64 * chunks):
+        return None
+    from glaive.kernels.loops import list_levels as loops
+
+    _same_length(chunks, sizes, counts, row_starts[1:], enters)
+    starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+    counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
+    enters = np.ascontiguousarray(enters)
+    total = loops.count_entries(data.address, data.size, address(starts), chunks)
+    if total < chunks:
+        return None
+    pieces = int(page[4])
+    places = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
+    rep = allocate(2 * total, slack=SLACK)
+    definition = allocate(2 * total, slack=SLACK) if page[2] else None
+    base = address(places)
+    done = loops.read_chunks(
+        data.address,
+        data.size,
+        address(starts),
+        address(sizes),
+        address(counts),
+        address(row_starts),
+        address(enters),
+        chunks,
+        address(page),
+        base + 8 * chunks,
+        base + 8 * chunks * (1 + pieces),
+        base,
+        rep.address,
+        0 if definition is None else definition.address,
+        total,
+    )
+    if done != total:
+        return None
+    return ReadLevels(
+        as_array(rep, np.uint16),
+        None if definition is None else as_array(definition, np.uint16),
+        places[:chunks],
+        places[chunks : chunks * (1 + pieces)].reshape(pieces, chunks),
+        places[chunks * (1 + pieces) :].reshape(pieces, chunks),
+    )
+
+
+class Located(NamedTuple):
+    """The chunks ``ids`` that hold some rows, ascending.
+
+    Row i begins in chunk ``ids[begin[i]]`` and ends in ``ids[last[i]]``; ``ascending`` says
+    that no row comes before a smaller one.
+    """
+
+    ids: Int64s
+    begin: Int64s
+    last: Int64s
+    ascending: bool
+
+
+def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> Located:
+    """Find the chunks of rows.
+
+    Parameters
+    ----------
+    rows
+        Row numbers from 0 to below ``row_starts[-1]``.
+    row_starts, enters
+        Rows ``row_starts[i]`` to ``row_starts[i + 1]`` start in chunk i; ``enters[i]`` says
+        whether it begins in the middle of a row. One item more than there are chunks.
+    """
+    rows = np.ascontiguousarray(rows, np.int64)
+    row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
+    chunks, wanted = len(row_starts) - 1, len(rows)
+    if not use_loops(wanted + chunks):
+        return _locate_numpy(rows, row_starts, enters)
+    from glaive.kernels.loops import list_levels as loops
+
+    memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
+    base = address(memory)
+    ids = base + 16 * wanted
+    touched, ascending = loops.locate_rows(
+        address(rows) if wanted else 0,
+        wanted,
+        address(row_starts),
+        address(enters),
+        chunks,
+        ids + 8 * chunks,
+        base,
+        base + 8 * wanted,
+        ids,
+    )
+    return Located(
+        memory[2 * wanted : 2 * wanted + touched],
+        memory[:wanted],
+        memory[wanted : 2 * wanted],
+        bool(ascending),
+    )
+
+
+def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> Located:
+    chunks = len(row_starts) - 1
+    begin = row_starts.searchsorted(rows, "right") - 1
+    end = row_starts.searchsorted(rows + 1, "right") - 1
+    # The row after starts in chunk `end`: that chunk is needed only when the row starts
+    # there too, or reaches into it from the chunk before.
+    shared = (row_starts[end] <= rows) | enters[end]
+    end += (end < chunks) & shared
+    edges = np.bincount(begin, minlength=chunks + 1) - np.bincount(end, minlength=chunks + 1)
+    touched = np.cumsum(edges) > 0
+    slots = np.cumsum(touched) - 1
+    ascending = bool((rows[1:] >= rows[:-1]).all())
+    return Located(np.flatnonzero(touched), slots[begin], slots[end - 1], ascending)
+
+
+class PickedLevels(NamedTuple):
+    """Levels of picked rows, in order, and where the values of visible entries lie.
+
+    Row i has ``lengths[i]`` entries, of which ``visible[i]`` have values. Value j is number
+    ``index[j]`` of chunk ``slots[j]``; pieces of values as in :class:`ReadLevels`.
+    """
+
+    rep: Levels
+    definition: Levels | None
+    lengths: Int64s
+    visible: Int64s
+    slots: Int64s
+    index: Int64s
+    starts: Int64s
+    sizes: Int64s
+
+
+def pick_levels(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    rows: Int64s,
+    row_starts: Int64s,
+    row_counts: Int64s,
+    enters: NDArray[np.bool_],
+    begin: Int64s,
+    last: Int64s,
+    page: Int64s,
+) -> PickedLevels | None:
+    """Collect the levels of rows out of the chunks that hold them.
+
+    Each chunk is decoded once when rows ascend. ``begin`` and ``last`` are as in
+    :class:`Located`, all else as for :func:`read_levels`, for the chunks located.
+    """
+    chunks, wanted = len(starts), len(rows)
+    if not wanted or not use_loops(64 * chunks):
+        return None
+    from glaive.kernels.loops import list_levels as loops
+
+    _same_length(chunks, sizes, counts, row_starts, row_counts, enters)
+    _same_length(wanted, begin, last)
+    arrays = (starts, sizes, counts, row_starts, row_counts)
+    columns = [np.ascontiguousarray(array, np.int64) for array in arrays]
+    places = [np.ascontiguousarray(array, np.int64) for array in (rows, begin, last)]
+    if int(begin.min()) < 0 or int(last.max()) >= chunks:
+        raise ValueError(f"rows in chunks {begin.min()} to {last.max()} of {chunks}")
+    enters = np.ascontiguousarray(enters)
+    pieces = int(page[4])
+    has_def = bool(page[2])
+    memory = as_array(allocate(8 * (2 * pieces * chunks + 2 * wanted)), np.int64)
+    base = address(memory)
+    lengths = base + 16 * pieces * chunks
+    scratch = allocate(2 * (2 * MAX_LEVELS + SLACK))
+    room = ROW_ENTRIES * wanted + 64
+    while True:
+        rep = allocate(2 * room)
+        definition = allocate(2 * room) if has_def else None
+        values = as_array(allocate(16 * (room + 1)), np.int64)
+        done, seen = loops.pick_rows(
+            data.address,
+            data.size,
+            *[address(column) for column in columns],
+            address(enters),
+            chunks,
+            address(page),
+            *[address(place) for place in places],
+            wanted,
+            scratch.address,
+            scratch.address + 2 * MAX_LEVELS + SLACK,
+            MAX_LEVELS,
+            base,
+            base + 8 * pieces * chunks,
+            lengths,
+            lengths + 8 * wanted,
+            rep.address,
+            0 if definition is None else definition.address,
+            address(values),
+            address(values) + 8 * (room + 1),
+            room,
+        )
+        if done < 0:
+            return None
+        if done <= room:
+            break
+        room = done
+    piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
+    return PickedLevels(
+        as_array(rep, np.uint16)[:done],
+        None if definition is None else as_array(definition, np.uint16)[:done],
+        memory[-2 * wanted : -wanted],
+        memory[-wanted:],
+        values[:seen],
+        values[room + 1 : room + 1 + seen],
+        piece_places[0],
+        piece_places[1],
+    )
+
+
+def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) -> None:
+    if any(len(array) != length for array in arrays):
+        raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
+
+
+def exercise() -> None:
+    """Call every door once; used to warm up the compiled loops."""
+    # One chunk: two rows of two entries each, their plain levels, one value piece.
+    header = np.array([4, 8, 8, 4], "<u2").tobytes()
+    rep = np.array([1, 0, 1, 0], "<u2").tobytes()
+    data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
+    page = level_page(
+        LevelForm(1),
+        LevelForm(1),
+        value_pieces=1,
+        value_width=2,
+        max_rep=1,
+        visible_max=0,
+        max_def=1,
+    )
+    zero, size, count = np.array([0]), np.array([32]), np.array([4])
+    row_starts, enters = np.array([0, 2]), np.zeros(2, np.bool_)
+    rows = np.array([0, 1])
+    read_levels(data, zero, size, count, row_starts, enters[:1], page)
+    found = locate_rows(rows, row_starts, enters)
+    pick_levels(
+        data, zero, size, count, rows, row_starts[:1], np.array([2]), enters[:1],
+        found.begin, found.last, page,
+    )  # fmt: skip
