@@ -28,7 +28,7 @@ def _nulls(rng: np.random.Generator, values: pa.Array, share: float = 0.2) -> pa
 
 def _int(kind: pa.DataType) -> Maker:
     def make(rng: np.random.Generator, count: int) -> pa.Array:
-        limits = np.iinfo(kind.to_pandas_dtype())
+        limits = np.iinfo(np.dtype(str(kind)))
         return pa.array(rng.integers(limits.min, limits.max, count, limits.dtype, endpoint=True))
 
     return make
