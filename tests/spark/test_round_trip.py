@@ -20,6 +20,7 @@ from glaive.errors import (
     NotFoundError,
     OptionError,
     SchemaError,
+    StoreError,
 )
 from glaive.spark.files import read_files
 
@@ -168,6 +169,41 @@ def test_files_are_cut_at_the_rows_asked_for(spark: SparkSession, uri: str) -> N
     glaive.spark.write(numbers(spark, 1000, partitions=1), uri, max_rows_per_file=300)
 
     assert [one.count_rows() for one in glaive.dataset(uri).get_fragments()] == [300, 300, 300, 100]
+
+
+def test_a_new_dataset_takes_its_format_and_row_ids_from_options(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(
+        numbers(spark, 3), uri, data_storage_version="2.1", enable_stable_row_ids=True
+    )
+    glaive.spark.write(numbers(spark, 3), uri, mode="append")
+
+    made = glaive.dataset(uri)
+    assert made.data_storage_version == "2.1"
+    assert made.has_stable_row_ids
+    assert made.to_table(columns=["id"], with_row_id=True)["_rowid"].to_pylist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+
+
+def test_a_place_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StoreError, match=r"file/t\.lance"):
+        glaive.spark.write(numbers(spark, 3), str(tmp_path / "file" / "t.lance"))
+
+
+def test_an_unknown_mode_or_format_is_refused(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(OptionError, match="mode: expected one of errorifexists"):
+        glaive.spark.write(numbers(spark, 3), uri, mode="upsert")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(OptionError, match=r"9\.9"):
+        glaive.spark.write(numbers(spark, 3), uri, data_storage_version="9.9")
 
 
 # --- appending --------------------------------------------------------------------------------
@@ -343,6 +379,15 @@ def test_times_below_a_microsecond_are_refused_unless_told_otherwise(
     assert frame.collect()[0]["t"].microsecond == 1
 
 
+def test_a_data_file_that_is_gone_is_named(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3, partitions=1), uri)
+    (file,) = Path(uri, "data").iterdir()
+    file.unlink()
+
+    with pytest.raises(Exception, match=f"DataFileMissingError: .*{file.name}"):
+        glaive.spark.read(spark, uri).collect()
+
+
 # --- SQL --------------------------------------------------------------------------------------
 
 
@@ -356,6 +401,18 @@ def test_views_serve_sql_in_both_directions(spark: SparkSession, uri: str) -> No
 
     spark.sql(f"INSERT OVERWRITE {name} SELECT id, name, emb FROM {name} WHERE id < 2")
     assert ids(uri) == [0, 1]
+
+
+def test_a_view_shows_the_version_it_was_made_with(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+    glaive.spark.register_view(spark, "v", uri)
+    glaive.spark.write(numbers(spark, 4), uri, mode="append")
+    assert spark.table("v").count() == 3
+
+    glaive.spark.register_view(spark, "v", uri)
+    assert spark.table("v").count() == 7
+    glaive.spark.register_view(spark, "v", uri, version=1)
+    assert spark.table("v").count() == 3
 
 
 def test_a_join_of_two_datasets(spark: SparkSession, tmp_path: Path) -> None:

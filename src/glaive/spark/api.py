@@ -196,8 +196,8 @@ def write(  # noqa: PLR0913  # one keyword for each option
 def register_view(spark: SparkSession, name: str, uri: str, **options: object) -> None:
     """Make a dataset known to SQL, as a temporary view of this session.
 
-    The view reads the newest version at the time of each query unless ``version`` is given.
-    ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
+    The view shows the version given, or the newest when it is made; make it again to see later
+    ones. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
 
     Parameters
     ----------
