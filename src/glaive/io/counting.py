@@ -223,6 +223,10 @@ class CountingReader:
         """Pass the hint on; not a request."""
         self._inner.advise(ranges, advice)
 
+    def expect(self, pattern: Literal["random", "sequential"]) -> None:
+        """Pass the hint on; not a request."""
+        self._inner.expect(pattern)
+
     def close(self) -> None:
         """Close the inner reader."""
         self._inner.close()

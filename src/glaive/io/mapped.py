@@ -22,12 +22,13 @@ class MappedReader:
     The size is that of the file when it was opened.
     """
 
-    __slots__ = ("_base", "path", "size")
+    __slots__ = ("_base", "_pattern", "path", "size")
 
     mapped = True
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._pattern: Advice = "normal"
         try:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
@@ -75,6 +76,16 @@ class MappedReader:
         if advice == "willneed" and is_resident(base, ranges):
             return
         advise(base, ranges, advice)
+
+    def expect(self, pattern: Advice) -> None:
+        """Tell how the file will be read from now on: ``random`` or ``sequential``.
+
+        Without it the kernel reads far ahead at every cold row, and not far enough in a cold
+        scan. Costs a system call only when the pattern changes.
+        """
+        if pattern != self._pattern:
+            self._pattern = pattern
+            self.advise([ByteRange(0, self.size)], pattern)
 
     def close(self) -> None:
         """Let go of the map; buffers handed out stay valid."""

@@ -272,6 +272,9 @@ class ObjectReader:
     def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
         """Do nothing: there is no map."""
 
+    def expect(self, pattern: str) -> None:
+        """Do nothing: there is no map."""
+
     def close(self) -> None:
         """Do nothing: requests hold no connection."""
 

@@ -69,6 +69,9 @@ class RangeReader(Protocol):
     ) -> None:
         """Tell how ranges will be used; a hint, without effect where there is no map."""
 
+    def expect(self, pattern: Literal["random", "sequential"]) -> None:
+        """Tell how the object will be read from now on; a hint as well."""
+
     def close(self) -> None:
         """Let go of the object; buffers handed out stay valid."""
 

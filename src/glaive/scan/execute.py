@@ -83,7 +83,7 @@ def _windows_as_batches(
         return
     consumed = 0
     streaming: dict[int, BoundFragment] = {}
-    for position, arrays in _run(
+    for bound, arrays in _run(
         _read_window,
         _windows(view, plan),
         small=plan.rows * len(view.schema) <= _INLINE_VALUES,
@@ -93,25 +93,37 @@ def _windows_as_batches(
     ):
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         yield batch
-        streaming[position] = view.fragment(position)
+        streaming[bound.fragment.id] = bound
         consumed += batch.nbytes
         if consumed >= _RELEASE_BYTES:
-            for bound in streaming.values():
-                _release(bound)
+            for done in streaming.values():
+                _release(done)
             streaming.clear()
             consumed = 0
 
 
-def _windows(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int, RowRange]]:
-    for rows in plan.ranges:
-        bound = view.fragment(rows.position)
+def _windows(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, RowRange]]:
+    for bound, rows in _opened(view, plan):
         for window in windows(bound, rows.start, rows.stop):
-            yield bound, rows.position, window
+            yield bound, window
 
 
-def _read_window(job: tuple[BoundFragment, int, RowRange]) -> tuple[int, list[pa.Array]]:
-    bound, position, (start, stop) = job
-    return position, bound.read(start, stop)
+def _opened(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, FragmentRows]]:
+    """The fragments of a plan; those that must be fetched are opened side by side, ahead."""
+
+    def bind(rows: FragmentRows) -> tuple[BoundFragment, FragmentRows]:
+        bound = view.fragment(rows.position)
+        bound.expect("sequential")
+        return bound, rows
+
+    if _is_mapped(view, plan):
+        return map(bind, plan.ranges)
+    return ordered_map(bind, plan.ranges, ahead=_FETCHES_AHEAD, workers=settings.io_concurrency)
+
+
+def _read_window(job: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, list[pa.Array]]:
+    bound, (start, stop) = job
+    return bound, bound.read(start, stop)
 
 
 def _release(bound: BoundFragment) -> None:
@@ -172,8 +184,7 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
 
 
 def _page_jobs(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int, int, int]]:
-    for rows in plan.ranges:
-        bound = view.fragment(rows.position)
+    for bound, rows in _opened(view, plan):
         for at, column in enumerate(bound.columns):
             cuts = np.clip(column.cuts(), rows.start, rows.stop)
             most = value_bytes(column.field.type)

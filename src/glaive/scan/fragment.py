@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,11 @@ class BoundFragment:
         if not self.projection.plain:
             arrays = self.outputs(arrays, np.arange(start, stop, dtype=np.int64))
         return arrays if self.live is None else self.live.keep(start, stop, arrays)
+
+    def expect(self, pattern: Literal["random", "sequential"]) -> None:
+        """Tell the files how they will be read."""
+        for reader in self.readers:
+            reader.expect(pattern)
 
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these physical positions, one array per output, in this order."""

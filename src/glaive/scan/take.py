@@ -6,9 +6,8 @@ search, read per fragment, and put back in the order asked for.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
-from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +90,7 @@ def _take_one(view: View, row: int) -> pa.Table:
         raise _beyond(row, starts[-1])
     position = bisect_right(starts, row) - 1
     bound = view.fragment(position)
+    bound.expect("random")
     rows = np.array([row - starts[position]])
     arrays = bound.take(rows if bound.live is None else bound.live.physical(rows))
     return pa.Table.from_arrays(arrays, schema=view.schema)
@@ -103,11 +103,16 @@ def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64])
     if order is not None:
         fragment, wanted = fragment[order], wanted[order]
     edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(wanted)]
-    jobs: list[tuple[BoundFragment, NDArray[np.int64]]] = []
-    for begin, end in itertools.pairwise(edges):
-        position = int(fragment[begin])
-        jobs.append((view.fragment(position), wanted[begin:end] - starts[position]))
-    chunks = _each(jobs)
+    jobs = [(int(fragment[begin]), wanted[begin:end]) for begin, end in pairwise(edges)]
+
+    def work(job: tuple[int, NDArray[np.int64]]) -> list[pa.Array]:
+        position, rows = job
+        return _take_live(view.fragment(position), rows - starts[position])
+
+    if view.fragment(jobs[0][0]).mapped:
+        chunks = gather(work, jobs)
+    else:
+        chunks = list(ordered_map(work, jobs, workers=settings.io_concurrency))
     back: pa.Array | None = None
     if order is not None:
         inverse = np.empty(len(order), np.int64)
@@ -123,17 +128,8 @@ def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64])
     return pa.Table.from_arrays(columns, schema=view.schema)
 
 
-def _each(jobs: Sequence[tuple[BoundFragment, NDArray[np.int64]]]) -> Sequence[list[pa.Array]]:
-    if not jobs[0][0].mapped:
-        return list(ordered_map(_take_job, jobs, workers=settings.io_concurrency))
-    return gather(_take_job, jobs)
-
-
-def _take_job(job: tuple[BoundFragment, NDArray[np.int64]]) -> list[pa.Array]:
-    return _take_live(*job)
-
-
 def _take_live(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
+    bound.expect("random")
     return bound.take(rows if bound.live is None else bound.live.physical(rows))
 
 
@@ -141,6 +137,7 @@ def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
     """Take many rows of one fragment: its columns are what can run side by side."""
     if len(rows) * len(bound.columns) < _INLINE_VALUES or not bound.mapped:
         return _take_live(bound, rows)
+    bound.expect("random")
     if bound.live is not None:
         rows = bound.live.physical(rows)
     arrays = gather(lambda column: column.take(rows), bound.columns)
