@@ -39,6 +39,8 @@ class FormatProfile:
         Dictionaries are compressed with this scheme (None: never).
     types
         Logical type names that this version adds to the common set (``map``, …).
+    pages
+        What pages are made of: ``layouts`` with levels, or ``arrays`` as in 2.0.
     """
 
     version: FormatVersion
@@ -51,3 +53,4 @@ class FormatProfile:
     level_runs: bool
     dictionary_compression: Literal["lz4", "zstd"] | None
     types: frozenset[str] = frozenset()
+    pages: Literal["layouts", "arrays"] = "layouts"

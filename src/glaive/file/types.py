@@ -13,8 +13,11 @@ __all__ = ["check_types"]
 _GATED = ("map", "fixed_size_list:struct")
 """Logical types that only some versions take; others are common to all."""
 
-_PENDING = ("dict:", "json", "blob", "fixed_size_list:struct", "map")
-"""Logical types that this writer does not write yet, whatever the version."""
+_PENDING = {
+    "layouts": ("dict:", "json", "blob", "fixed_size_list:struct", "map"),
+    "arrays": ("json", "blob"),
+}
+"""Logical types that the writer of a kind of pages does not write yet."""
 
 
 def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
@@ -33,7 +36,8 @@ def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
                 f"column {path!r} has type {field.arrow_type}, which format {profile.version} "
                 "cannot hold; use data_storage_version 2.2 or newer, or cast the column"
             )
-        if logical.startswith(_PENDING) or field.is_packed:
+        packed = field.is_packed and profile.pages == "layouts"
+        if logical.startswith(_PENDING[profile.pages]) or packed:
             raise SchemaError(
                 f"column {path!r} has type {field.arrow_type}, which this version of glaive "
                 "does not write yet; cast the column to a plain type"

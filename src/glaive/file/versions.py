@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.file.profile import FormatProfile
+from glaive.file.v2.v2_0 import V2_0
 from glaive.file.v2.v2_1 import V2_1
 from glaive.file.v2.v2_2 import V2_2
 
 __all__ = ["DEFAULT", "PROFILES", "profile_of_footer", "resolve_version"]
 
-PROFILES: dict[str, FormatProfile] = {str(p.version): p for p in (V2_1, V2_2)}
+PROFILES: dict[str, FormatProfile] = {str(p.version): p for p in (V2_0, V2_1, V2_2)}
 
 DEFAULT = str(V2_2.version)
 """What new datasets are written in."""
@@ -24,8 +25,6 @@ _KNOWN_ELSEWHERE = {
     (0, 0): "0.1",
     (0, 1): "0.1",
     (0, 2): "0.1",
-    (0, 3): "2.0",
-    (2, 0): "2.0",
     (2, 3): "2.3",
 }
 

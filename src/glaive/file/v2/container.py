@@ -135,13 +135,18 @@ class Container:
 
     def page_layout(self, encoding: Any, where: Where) -> Any:
         """The layout message of a page (from 2.1 on)."""
+        return parse_page_layout(self.page_encoding(encoding, where), where)
+
+    def page_encoding(self, encoding: Any, where: Where) -> bytes:
+        """The bytes of a page's encoding, which say what kind of message they hold."""
         kind = encoding.WhichOneof("location")
         if kind != "direct":
             raise UnsupportedFeatureError(
                 f"page encoding is stored {kind or 'nowhere'} (in {where}); only encodings "
                 "stored in place are known. The file was probably written by a newer Lance."
             )
-        return parse_page_layout(encoding.direct.encoding, where)
+        raw: bytes = encoding.direct.encoding
+        return raw
 
 
 @lru_cache(maxsize=1024)

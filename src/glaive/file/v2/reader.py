@@ -19,7 +19,6 @@ from glaive.file.profile import FormatProfile
 from glaive.file.v2.bound import Column, FieldColumns, FileColumns
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.container import Container
-from glaive.file.versions import profile_of_footer
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
 from glaive.types import ByteRange, FormatVersion, Where
@@ -30,14 +29,13 @@ __all__ = ["FileV2"]
 class FileV2:
     """An opened data file of version 2.1 or newer (a ``FileReader``)."""
 
-    def __init__(self, reader: RangeReader) -> None:
-        self.reader = reader
-        self.path = reader.path
-        self.container = Container(reader)
-        footer = self.container.footer
-        self.profile: FormatProfile = profile_of_footer(footer.major, footer.minor, self.path)
-        self.version: FormatVersion = self.profile.version
-        self.num_columns = self.container.footer.columns
+    def __init__(self, container: Container, profile: FormatProfile) -> None:
+        self.reader: RangeReader = container.reader
+        self.path = container.path
+        self.container = container
+        self.profile = profile
+        self.version: FormatVersion = profile.version
+        self.num_columns = container.footer.columns
         self._columns: dict[int, Column] = {}
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
@@ -106,14 +104,19 @@ class FileV2:
 
     def _open_column(self, index: int, name: str | None) -> Column:
         message = self.container.column(index)
-        end = self.container.footer.metadata_start
         pages = [
-            self._open_page(page, end, Where(self.path, index, name, number))
+            self._open_page(page, Where(self.path, index, name, number))
             for number, page in enumerate(message.pages)
         ]
         return Column(pages, Where(self.path, index, name))
 
-    def _open_page(self, page: Any, end: int, where: Where) -> PageReader:
+    def _open_page(self, page: Any, where: Where) -> PageReader:
+        layout = self.container.page_layout(page.encoding, where)
+        return open_page(layout, self.page_bytes(page, where))
+
+    def page_bytes(self, page: Any, where: Where) -> PageBytes:
+        """Where the buffers of a page lie; all of them are within the file."""
+        end = self.container.footer.metadata_start
         offsets, sizes = list(page.buffer_offsets), list(page.buffer_sizes)
         if len(offsets) != len(sizes):
             raise CorruptFileError(
@@ -132,8 +135,7 @@ class FileV2:
                     where=where,
                 )
         at_hand = self.reader.read(ranges) if self.reader.mapped else None
-        layout = self.container.page_layout(page.encoding, where)
-        return open_page(layout, PageBytes(ranges, at_hand, int(page.length), where))
+        return PageBytes(ranges, at_hand, int(page.length), where)
 
     def close(self) -> None:
         """Let go of the file; arrays read from it stay valid."""

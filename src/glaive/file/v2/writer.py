@@ -9,9 +9,9 @@ Specification: ``docs/format/container.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from glaive.file.profile import FormatProfile
 from glaive.file.types import check_types
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.shred import shred
-from glaive.format.fields import LanceSchema
+from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
 from glaive.format.wire import seal
@@ -41,7 +41,6 @@ _ALONE_BYTES = 1024 * 1024
 """Arrow bytes below which pages are encoded without other threads: handing over costs more."""
 
 _COLUMN_URL = "/lance.encodings.ColumnEncoding"
-_PAGE_URL = "/lance.encodings21.PageLayout"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
 
 
@@ -114,6 +113,9 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 class FileV2Writer:
     """A file being written (a ``FileWriter``)."""
 
+    page_url: ClassVar[str] = "/lance.encodings21.PageLayout"
+    """Type of the message that describes a page."""
+
     def __init__(
         self,
         store: ObjectStore,
@@ -137,11 +139,11 @@ class FileV2Writer:
             level_runs=profile.level_runs,
             dictionary_compression=profile.dictionary_compression,
         )
-        column_of = number_columns(schema.fields)
+        column_of = self._number_columns(schema.fields)
         self._column_of = column_of
         self._queues = []
         for field in schema.fields:
-            node = column_tree(field, column_of)
+            node = self._tree(field, column_of)
             leaves = sum(1 for _ in node.leaves())
             self._queues.append(_Queue(node, page_bytes * leaves, []))
         self._columns: list[Any] = [_column_metadata() for _ in column_of]
@@ -197,6 +199,16 @@ class FileV2Writer:
         """Leave nothing behind."""
         self._sink.abort()
 
+    # ------------------------------------------------------------------ columns
+
+    def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
+        """Column by field id, for all fields that own one."""
+        return number_columns(fields)
+
+    def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
+        """The shape of a top-level field."""
+        return column_tree(field, column_of)
+
     # ------------------------------------------------------------------ pages
 
     def _flush(self, queues: Sequence[_Queue], *, last: bool) -> None:
@@ -236,7 +248,7 @@ class FileV2Writer:
         message.buffer_sizes.extend(place.size for place in places)
         message.length = page.rows
         message.priority = first_row
-        message.encoding.direct.encoding = seal(_PAGE_URL, page.layout.SerializeToString())
+        message.encoding.direct.encoding = seal(self.page_url, page.layout.SerializeToString())
 
     # ------------------------------------------------------------------ metadata
 

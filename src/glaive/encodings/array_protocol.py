@@ -1,0 +1,188 @@
+"""The contract of array encodings, of which pages of format 2.0 are trees.
+
+An array encoding turns buffers of a page into Arrow arrays of a known type and back. It is
+a frozen dataclass: its fields are its configuration, read from and written to the wire
+message; encodings nest. Like page layouts it never reads: it answers with a ``Fetch`` or,
+when the file is memory-mapped, with the array itself.
+
+Specification: "Arrays" in ``docs/format/arrays.md``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.plan import chain, join
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.row_runs import RowRuns
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.types import ByteRange, Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = [
+    "ArrayEncoding",
+    "Outlet",
+    "Piece",
+    "Source",
+    "buffer_number",
+    "concat",
+    "pick",
+]
+
+T = TypeVar("T")
+Positions = NDArray[np.int64]
+
+
+class Piece(NamedTuple):
+    """``size`` bytes from byte ``start`` on of buffer ``buffer`` of a page."""
+
+    buffer: int
+    start: int
+    size: int
+
+
+@dataclass(slots=True)
+class Source:
+    """The buffers of one page, and what was decoded of them to be kept."""
+
+    page: PageBytes
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def where(self) -> Where:
+        """The page, for messages."""
+        return self.page.where
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether buffers can be had without reading."""
+        return self.page.at_hand is not None
+
+    def fetch(
+        self, pieces: Sequence[Piece], then: Callable[[list[pa.Buffer]], Fetch[T] | T]
+    ) -> Fetch[T] | T:
+        """Go on with ``then`` once the pieces are there.
+
+        Raises
+        ------
+        CorruptFileError
+            A piece does not lie within its buffer.
+        """
+        ranges = self.page.ranges
+        for number, start, size in pieces:
+            if start < 0 or size < 0 or start + size > ranges[number].size:
+                raise CorruptFileError(
+                    f"page buffer {number}",
+                    expected=f"at least {start + size} bytes",
+                    found=f"{ranges[number].size}",
+                    where=self.where,
+                )
+        buffers = self.page.at_hand
+        if buffers is not None:
+            return then([buffers[number].slice(start, size) for number, start, size in pieces])
+        wanted = [ByteRange(ranges[n].offset + start, size) for n, start, size in pieces]
+        return Fetch(wanted, then)
+
+
+def buffer_number(message: Any, page: PageBytes) -> int:
+    """Return the number of the page buffer that a wire ``Buffer`` names."""
+    if message.buffer_type != 0:
+        raise UnsupportedFeatureError(
+            f"values outside of their page (in {page.where}); this reader knows page buffers "
+            "only. The file was probably written by a newer Lance."
+        )
+    number: int = message.buffer_index
+    if number >= len(page.ranges):
+        raise CorruptFileError(
+            "number of a page buffer",
+            expected=f"below {len(page.ranges)} (the buffers of the page)",
+            found=f"{number}",
+            where=page.where,
+        )
+    return number
+
+
+@dataclass(slots=True)
+class Outlet:
+    """Where encodings put the buffers of the page that is being written, in file order."""
+
+    buffers: list[Any] = field(default_factory=list)
+
+    def put(self, buffer: Any) -> int:
+        """Append a buffer; returns its number."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
+
+
+class ArrayEncoding(ABC):
+    """Arrays ↔ page buffers; subclasses are frozen dataclasses under ``@array_encoding``."""
+
+    wire_name: ClassVar[str]
+    """Name of the field in the wire's ``ArrayEncoding`` oneof."""
+
+    views: ClassVar[bool] = False
+    """Whether reading buffers at hand costs nothing, as the array only views them."""
+
+    structural: ClassVar[bool] = False
+    """Whether it gives the shape of a nested column instead of values."""
+
+    @classmethod
+    @abstractmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Read the configuration from the encoding's own wire message; check it.
+
+        Parameters
+        ----------
+        kind
+            Type of the arrays that it is to decode to.
+        count
+            Number of values it holds; None when only other buffers tell.
+
+        Raises
+        ------
+        CorruptFileError
+            The encoding cannot give such values, or a buffer is too short for ``count``.
+        """
+
+    @abstractmethod
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write the configuration, wrapped in ``ArrayEncoding``."""
+
+    @abstractmethod
+    def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
+        """Values ``start`` to ``stop`` as one array, 0 ≤ start ≤ stop ≤ count."""
+
+    def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
+        """The values at these positions, any order, repeats allowed.
+
+        The default reads the span of the positions when the buffers are at hand, else the
+        runs of neighbours among them, and picks.
+        """
+        if source.at_hand:
+            first, last = int(rows.min()), int(rows.max())
+            return pick(self.read(source, first, last + 1), rows - first)
+        runs = RowRuns.of(rows)
+        bounds = zip(
+            runs.wanted[runs.first].tolist(), (runs.wanted[runs.last] + 1).tolist(), strict=True
+        )
+        steps = [self.read(source, first, stop) for first, stop in bounds]
+        return chain(join(steps, concat), lambda array: pick(array, runs.order))
+
+
+def concat(arrays: Sequence[Any]) -> Any:
+    """Join arrays of one type; a single one is returned as it is."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def pick(array: Any, positions: Positions) -> Any:
+    """Values at positions within the array."""
+    return array.take(pa.array(np.ascontiguousarray(positions, np.int64)))

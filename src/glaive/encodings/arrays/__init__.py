@@ -1,0 +1,1 @@
+"""Array encodings of format 2.0, one module each."""

@@ -1,0 +1,106 @@
+"""Bit-packed: the low bits of integers, one behind the other; read, never written.
+
+Value i has the bits ``i·w`` to ``(i + 1)·w`` of the buffer, the least significant first. With
+``signed`` the highest of them is the sign.
+
+Specification: "Bit-packed" in ``docs/format/arrays.md``; message ``Bitpacked``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.array_protocol import ArrayEncoding, Piece, Source, buffer_number
+from glaive.encodings.arrays.flat import fixed_bits
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.registry import array_encoding
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import as_array, as_buffer
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["Bitpacked", "check_widths"]
+
+
+def check_widths(message: Any, kind: pa.DataType, page: PageBytes) -> tuple[int, int]:
+    """Packed and plain width of a message that has both; they must suit each other and the type."""
+    packed, plain = message.compressed_bits_per_value, message.uncompressed_bits_per_value
+    if plain not in (8, 16, 32, 64) or not 0 < packed <= plain or fixed_bits(kind) != plain:
+        raise CorruptFileError(
+            "array encoding",
+            expected=f"values of type {kind} in at most as many bits",
+            found=f"{packed} bits for values of {plain} bits",
+            where=page.where,
+        )
+    return packed, plain
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class Bitpacked(ArrayEncoding):
+    """``width`` bits per value of ``bits`` bits."""
+
+    wire_name: ClassVar[str] = "bitpacked"
+
+    kind: pa.DataType
+    width: int
+    bits: int
+    buffer: int
+    signed: bool
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``Bitpacked``."""
+        width, bits = check_widths(message, kind, page)
+        return cls(kind, width, bits, buffer_number(message.buffer, page), message.signed)
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``Bitpacked``."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        message = pb.Bitpacked(
+            compressed_bits_per_value=self.width,
+            uncompressed_bits_per_value=self.bits,
+            buffer=pb.Buffer(buffer_index=self.buffer),
+            signed=self.signed,
+        )
+        return pb.ArrayEncoding(bitpacked=message)
+
+    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Read the bytes the values touch, and unpack."""
+        first = start * self.width // 8
+        piece = Piece(self.buffer, first, (stop * self.width + 7) // 8 - first)
+        skip = start * self.width % 8
+
+        def unpack(found: list[pa.Buffer]) -> pa.Array:
+            words = self._unpack(as_array(found[0]), skip, stop - start)
+            return pa.Array.from_buffers(self.kind, stop - start, [None, as_buffer(words)], 0)
+
+        return source.fetch([piece], unpack)
+
+    def _unpack(self, data: NDArray[np.uint8], skip: int, count: int) -> NDArray[Any]:
+        width = self.width
+        at = np.arange(count, dtype=np.int64) * width + skip
+        byte, shift = at >> 3, (at & 7).astype(np.uint64)
+        padded = np.zeros(len(data) + 16, np.uint8)
+        padded[: len(data)] = data
+        # Every byte position as the start of a word: a view, not a copy.
+        anywhere: NDArray[np.uint64] = np.ndarray(
+            (len(data) + 8,), np.uint64, padded.data, strides=(1,)
+        )
+        words = anywhere[byte] >> shift
+        if width > 56:
+            high = padded[byte + 8].astype(np.uint64)
+            words |= np.where(shift > 0, high << (np.uint64(64) - np.maximum(shift, 1)), 0)
+        if width < 64:
+            words &= np.uint64((1 << width) - 1)
+            if self.signed:
+                sign = np.uint64(1 << (width - 1))
+                words = (words ^ sign) - sign
+        return words.astype(f"<u{self.bits // 8}")

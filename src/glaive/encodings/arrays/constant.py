@@ -1,0 +1,70 @@
+"""Constant: one value for all rows; read, never written.
+
+Specification: "Constant" in ``docs/format/arrays.md``; message ``Constant``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
+from glaive.encodings.arrays.binary import offset_bits
+from glaive.encodings.arrays.flat import fixed_bits
+from glaive.encodings.protocol import PageBytes
+from glaive.encodings.registry import array_encoding
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import as_buffer
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["Constant"]
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class Constant(ArrayEncoding):
+    """The bytes of one value, as a fixed-width number or as a string."""
+
+    wire_name: ClassVar[str] = "constant"
+
+    kind: pa.DataType
+    value: bytes
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``Constant``; a fixed-width value must have the width of the type."""
+        value, bits = message.value, fixed_bits(kind)
+        fits = offset_bits(kind) is not None if bits is None else len(value) == (bits + 7) // 8
+        if not fits:
+            raise CorruptFileError(
+                "array encoding",
+                expected=f"a value of type {kind}",
+                found=f"{len(value)} bytes",
+                where=page.where,
+            )
+        return cls(kind, value)
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``Constant``."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        return pb.ArrayEncoding(constant=pb.Constant(value=self.value))
+
+    def read(self, source: Source, start: int, stop: int) -> pa.Array:
+        """Repeat the value."""
+        buffers = [None, pa.py_buffer(self.value)]
+        bits = offset_bits(self.kind)
+        if bits is not None:
+            ends = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
+            buffers = [None, ends, pa.py_buffer(self.value)]
+        one = pa.Array.from_buffers(self.kind, 1, buffers, 0)
+        return pick(one, np.zeros(stop - start, np.int64))
+
+    def take(self, source: Source, rows: Positions) -> pa.Array:
+        """Repeat the value."""
+        return self.read(source, 0, len(rows))

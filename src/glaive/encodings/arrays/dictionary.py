@@ -1,0 +1,212 @@
+"""Dictionary: indices into the distinct values of a page.
+
+=================== ========================================= ======================
+column type         index                                     null
+=================== ========================================= ======================
+string, binary      k > 0 is item k − 1                       index 0
+Arrow dictionary    k is item k                               an item that is null
+=================== ========================================= ======================
+
+Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.arrow.build import validity_flags
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
+from glaive.encodings.arrays.binary import Binary, offset_bits
+from glaive.encodings.arrays.flat import Flat
+from glaive.encodings.arrays.nullable import Nullable
+from glaive.encodings.plan import chain, join
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.registry import array_encoding, read_array
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import as_array, as_buffer
+from glaive.kernels.dictionary import expand_dictionary
+from glaive.kernels.strings import Strings
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["MOST_ITEMS", "Dictionary"]
+
+MOST_ITEMS = 99
+"""Distinct strings up to which a page of strings gets a dictionary: indices are one byte."""
+
+_UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class Dictionary(ArrayEncoding):
+    """``indices`` into ``num_items`` ``items``, which are decoded once per page."""
+
+    wire_name: ClassVar[str] = "dictionary"
+
+    kind: pa.DataType
+    indices: ArrayEncoding
+    items: ArrayEncoding
+    num_items: int
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``Dictionary``; the type tells which of the two forms it is."""
+        index: pa.DataType
+        if pa.types.is_dictionary(kind):
+            index, value = kind.index_type, kind.value_type
+        elif offset_bits(kind) is not None:
+            bits = _index_bits(message.indices)
+            if bits not in _UNSIGNED:
+                raise CorruptFileError(
+                    "dictionary indices",
+                    expected="8, 16, 32 or 64 bits",
+                    found=f"{bits} bits",
+                    where=page.where,
+                )
+            index, value = _UNSIGNED[bits], kind
+        else:
+            raise CorruptFileError(
+                "array encoding",
+                expected=f"values of type {kind}",
+                found="a dictionary",
+                where=page.where,
+            )
+        number = message.num_dictionary_items
+        return cls(
+            kind,
+            read_array(message.indices, index, count, page),
+            read_array(message.items, value, number, page),
+            number,
+        )
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``Dictionary``."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        message = pb.Dictionary(
+            indices=self.indices.to_wire(),
+            items=self.items.to_wire(),
+            num_dictionary_items=self.num_items,
+        )
+        return pb.ArrayEncoding(dictionary=message)
+
+    @classmethod
+    def write_text(cls, array: Any, out: Outlet) -> Self | None:
+        """Put strings into the page by one-byte indices; None when too many are distinct."""
+        if len(array.slice(0, 4 * MOST_ITEMS).unique()) > MOST_ITEMS + 1:
+            return None
+        coded = array.dictionary_encode()
+        items = coded.dictionary
+        if len(items) > MOST_ITEMS:
+            return None
+        numbers = pc.fill_null(coded.indices.cast(pa.int16()), -1)
+        indices = (np.asarray(numbers) + 1).astype(np.uint8)
+        if not len(items):
+            # Readers want an item: one that is null, to which no index points.
+            items = pa.nulls(1, array.type)
+        return cls(
+            array.type,
+            Nullable(pa.uint8(), None, Flat.write(pa.uint8(), as_buffer(indices), out)),
+            Binary.write(items, out),
+            len(items),
+        )
+
+    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Read the indices, and the items unless they were before."""
+        return self._with_items(source, self.indices.read(source, start, stop))
+
+    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+        """Take the indices, and read the items unless they were before."""
+        return self._with_items(source, self.indices.take(source, rows))
+
+    def _with_items(self, source: Source, indices: Any) -> Fetch[pa.Array] | pa.Array:
+        text = not pa.types.is_dictionary(self.kind)
+        if self in source.kept:
+            items = source.kept[self]
+        else:
+
+            def keep(found: Any) -> Any:
+                source.kept[self] = _Text.of(found) if text else found
+                return source.kept[self]
+
+            items = chain(self.items.read(source, 0, self.num_items), keep)
+
+        def finish(found: list[Any]) -> pa.Array:
+            build = self._text if text else self._dictionary
+            return build(found[0], found[1], source.where)
+
+        return join([indices, items], finish)
+
+    def _text(self, indices: Any, items: _Text, where: Where) -> pa.Array:
+        count, bits = len(indices), indices.type.bit_width
+        values = indices.buffers()[1].slice(indices.offset * bits // 8)
+        try:
+            found = expand_dictionary(values, bits, count, items.strings)
+        except IndexError as error:
+            raise _beyond(self.num_items + 1, str(error), where) from None
+        flags = items.valid[as_array(values, np.dtype(f"<u{bits // 8}"))[:count]]
+        nulls = count - int(np.count_nonzero(flags))
+        validity = as_buffer(np.packbits(flags, bitorder="little")) if nulls else None
+        wide = offset_bits(self.kind)
+        offsets = found.offsets
+        if found.offset_bits != wide:
+            ends = as_array(offsets, np.dtype(f"<i{found.offset_bits // 8}"))
+            offsets = as_buffer(ends.astype(f"<i{(wide or 32) // 8}"))
+        return pa.Array.from_buffers(self.kind, count, [validity, offsets, found.data], nulls)
+
+    def _dictionary(self, indices: Any, items: Any, where: Where) -> pa.Array:
+        count = len(indices)
+        numbers = np.asarray(indices) if count else np.empty(0, np.int64)
+        if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(items):
+            raise _beyond(len(items), f"indices from {numbers.min()} to {numbers.max()}", where)
+        valid = validity_flags(items)
+        if valid is not None:
+            null = pa.array(~valid[numbers.astype(np.int64)])
+            indices = pc.if_else(null, pa.scalar(None, indices.type), indices)
+        return pa.DictionaryArray.from_arrays(indices, items, ordered=self.kind.ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Items with an empty one in front, the null that index 0 stands for."""
+
+    strings: Strings
+    valid: Any
+
+    @classmethod
+    def of(cls, items: Any) -> Self:
+        bits = offset_bits(items.type) or 32
+        _, offsets, data = items.buffers()
+        ends = as_array(offsets, np.dtype(f"<i{bits // 8}"))[: len(items) + 1]
+        own = validity_flags(items)
+        valid = np.ones(len(items) + 1, np.bool_)
+        valid[0] = False
+        if own is not None:
+            valid[1:] = own
+        return cls(Strings(as_buffer(np.concatenate((ends[:1], ends))), bits, data), valid)
+
+
+def _index_bits(message: Any) -> int:
+    """Width that the innermost encoding of the indices states."""
+    while (name := message.WhichOneof("array_encoding")) == "nullable":
+        form = message.nullable.WhichOneof("nullability")
+        if form not in ("no_nulls", "some_nulls"):
+            return 0
+        message = getattr(message.nullable, form).values
+    if name == "flat":
+        return int(message.flat.bits_per_value)
+    return int(getattr(getattr(message, name or "flat"), "uncompressed_bits_per_value", 0))
+
+
+def _beyond(number: int, found: str, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "dictionary indices", expected=f"numbers below {number}", found=found, where=where
+    )

@@ -1,0 +1,82 @@
+"""Fixed-size binary: strings of one length, without ends; read, never written.
+
+Releases before 2.1 wrote a page so when all its strings had the same length.
+
+Specification: "Fixed-size binary" in ``docs/format/arrays.md``; message ``FixedSizeBinary``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.encodings.array_protocol import ArrayEncoding, Source
+from glaive.encodings.arrays.binary import offset_bits
+from glaive.encodings.plan import chain
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.registry import array_encoding, read_array
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import as_buffer
+from glaive.kernels.strings import MAX_32
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["FixedSizeBinary"]
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class FixedSizeBinary(ArrayEncoding):
+    """Strings of ``width`` bytes each; the bytes are not copied."""
+
+    wire_name: ClassVar[str] = "fixed_size_binary"
+
+    kind: pa.DataType
+    data: ArrayEncoding
+    width: int
+    per_byte: bool
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``FixedSizeBinary``; its bytes are numbered one by one or by value."""
+        width = message.byte_width
+        if offset_bits(kind) is None or not 0 < width <= MAX_32:
+            raise CorruptFileError(
+                "array encoding",
+                expected=f"values of type {kind}",
+                found=f"strings of {width} bytes",
+                where=page.where,
+            )
+        per_byte = message.bytes.flat.bits_per_value == 8
+        value, total = pa.binary(width), count
+        if per_byte:
+            value, total = pa.uint8(), None if count is None else count * width
+        return cls(kind, read_array(message.bytes, value, total, page), width, per_byte)
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``FixedSizeBinary``."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        message = pb.FixedSizeBinary(bytes=self.data.to_wire(), byte_width=self.width)
+        return pb.ArrayEncoding(fixed_size_binary=message)
+
+    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Read the bytes and count out the offsets."""
+        step = self.width if self.per_byte else 1
+        data = self.data.read(source, start * step, stop * step)
+        return chain(data, lambda found: self._array(source, found, stop - start))
+
+    def _array(self, source: Source, data: Any, count: int) -> pa.Array:
+        bits = offset_bits(self.kind) or 32
+        if bits == 32 and count * self.width > MAX_32:
+            raise SchemaError(
+                f"{count * self.width} bytes of {self.kind} in one array, at most {MAX_32} fit "
+                f"(in {source.where}); read fewer rows at a time"
+            )
+        offsets = np.arange(count + 1, dtype=f"<i{bits // 8}") * self.width
+        buffers = [None, as_buffer(offsets.astype(f"<i{bits // 8}")), data.buffers()[1]]
+        return pa.Array.from_buffers(self.kind, count, buffers, 0)

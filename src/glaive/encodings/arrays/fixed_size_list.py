@@ -1,0 +1,75 @@
+"""Fixed-size list: ``dimension`` items per value, null lists included.
+
+The validity of the lists is that of the ``Nullable`` outside, the validity of the items
+that of the ``Nullable`` inside.
+
+Specification: "Fixed-size list" in ``docs/format/arrays.md``; message ``FixedSizeList``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pyarrow as pa
+
+from glaive.encodings.array_protocol import ArrayEncoding, Source
+from glaive.encodings.plan import chain
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.registry import array_encoding, read_array
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["FixedSizeList"]
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class FixedSizeList(ArrayEncoding):
+    """Lists of ``dimension`` ``items`` each; views of the items."""
+
+    wire_name: ClassVar[str] = "fixed_size_list"
+    views: ClassVar[bool] = True
+
+    kind: pa.DataType
+    dimension: int
+    items: ArrayEncoding
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``FixedSizeList``; its dimension must be that of the type."""
+        size = message.dimension
+        if not pa.types.is_fixed_size_list(kind) or kind.list_size != size:
+            raise CorruptFileError(
+                "array encoding",
+                expected=f"values of type {kind}",
+                found=f"lists of {size} items",
+                where=page.where,
+            )
+        if message.has_validity:
+            raise UnsupportedFeatureError(
+                f"fixed-size lists with a validity of their own (in {page.where}): the file was "
+                "probably written by a development version of Lance"
+            )
+        items = read_array(
+            message.items, kind.value_type, None if count is None else count * size, page
+        )
+        return cls(kind, size, items)
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``FixedSizeList`` around its items."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        message = pb.FixedSizeList(dimension=self.dimension, items=self.items.to_wire())
+        return pb.ArrayEncoding(fixed_size_list=message)
+
+    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Read the items of the lists."""
+        size = self.dimension
+        items = self.items.read(source, start * size, stop * size)
+        return chain(items, lambda found: self._lists(found, stop - start))
+
+    def _lists(self, items: pa.Array, count: int) -> pa.Array:
+        return pa.Array.from_buffers(self.kind, count, [None], 0, children=[items])

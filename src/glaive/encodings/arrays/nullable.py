@@ -1,0 +1,128 @@
+"""Nullable: which values are there, as a bitmap before the values.
+
+========== ============================================
+form       buffers
+========== ============================================
+no_nulls   those of the values
+some_nulls one bit per value (1 = valid), then the values
+all_nulls  none
+========== ============================================
+
+Specification: "Nullable" in ``docs/format/arrays.md``; message ``Nullable``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.arrow.slices import slice_bits
+from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
+from glaive.encodings.plan import join
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.registry import array_encoding, read_array
+from glaive.errors import CorruptFileError
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["Nullable"]
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class Nullable(ArrayEncoding):
+    """``values``, null where ``validity`` says so; without ``values`` everything is null."""
+
+    wire_name: ClassVar[str] = "nullable"
+
+    kind: pa.DataType
+    validity: ArrayEncoding | None
+    values: ArrayEncoding | None
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``Nullable`` and what is in it."""
+        form = message.WhichOneof("nullability")
+        if form == "all_nulls":
+            return cls(kind, None, None)
+        if form is None:
+            raise CorruptFileError(
+                "nulls",
+                expected="no_nulls, some_nulls or all_nulls",
+                found="none",
+                where=page.where,
+            )
+        inner = getattr(message, form)
+        validity = None
+        if form == "some_nulls":
+            if inner.validity.WhichOneof("array_encoding") != "flat":
+                raise CorruptFileError(
+                    "validity",
+                    expected="a flat encoding of one bit per value",
+                    found=f"{inner.validity.WhichOneof('array_encoding') or 'none'}",
+                    where=page.where,
+                )
+            validity = read_array(inner.validity, pa.bool_(), count, page)
+        return cls(kind, validity, read_array(inner.values, kind, count, page))
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``Nullable`` around its values."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        if self.values is None:
+            made = pb.Nullable(all_nulls=pb.Nullable.AllNull())
+        elif self.validity is None:
+            made = pb.Nullable(no_nulls=pb.Nullable.NoNull(values=self.values.to_wire()))
+        else:
+            some = pb.Nullable.SomeNull(
+                validity=self.validity.to_wire(), values=self.values.to_wire()
+            )
+            made = pb.Nullable(some_nulls=some)
+        return pb.ArrayEncoding(nullable=made)
+
+    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Read values and validity at once; views of both."""
+        if self.values is None:
+            return pa.nulls(stop - start, self.kind)
+        values = self.values.read(source, start, stop)
+        if self.validity is None:
+            return values
+        return join([values, self.validity.read(source, start, stop)], _with_validity)
+
+    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+        """Take values and validity at once."""
+        if self.values is None:
+            return pa.nulls(len(rows), self.kind)
+        if source.at_hand and self.values.views:
+            first = int(rows.min())
+            return pick(self.read(source, first, int(rows.max()) + 1), rows - first)
+        values = self.values.take(source, rows)
+        if self.validity is None:
+            return values
+        return join([values, self.validity.take(source, rows)], _with_validity)
+
+
+def _with_validity(parts: list[Any]) -> Any:
+    """Values with the bits of a boolean array as their validity."""
+    values, flags = parts
+    kind, count = values.type, len(values)
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(
+            _with_validity([values.indices, flags]), values.dictionary
+        )
+    if values.null_count:
+        return pc.if_else(flags, values, pa.scalar(None, kind))
+    bitmap = flags.buffers()[1]
+    if flags.offset != values.offset:
+        # Only booleans are read with an offset, and those have the offset of their flags.
+        bitmap = slice_bits(bitmap, flags.offset, count)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.Array.from_buffers(kind, count, [bitmap], children=[values.values])
+    if pa.types.is_struct(kind):
+        return pa.Array.from_buffers(kind, count, [bitmap], children=values.flatten())
+    buffers = [bitmap, *values.buffers()[1:]]
+    return pa.Array.from_buffers(kind, count, buffers, offset=values.offset)

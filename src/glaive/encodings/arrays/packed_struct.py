@@ -1,0 +1,185 @@
+"""Packed struct: the members of a row next to each other, without padding.
+
+Members have a fixed width and no nulls. Their encodings name no buffers of their own: they
+only say how wide the members are.
+
+Specification: "Packed struct" in ``docs/format/arrays.md``; message ``PackedStruct``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.gather import take_block
+from glaive.encodings.array_protocol import (
+    ArrayEncoding,
+    Outlet,
+    Piece,
+    Positions,
+    Source,
+    buffer_number,
+)
+from glaive.encodings.arrays.fixed_size_list import FixedSizeList
+from glaive.encodings.arrays.flat import Flat
+from glaive.encodings.arrays.nullable import Nullable
+from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.registry import array_encoding, read_array
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.kernels._tier import allocate, as_array
+from glaive.types import ByteRange, Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings20_pb2 as pb
+
+__all__ = ["PackedStruct", "packed_width"]
+
+
+def packed_width(encoding: ArrayEncoding) -> int | None:
+    """Bytes of one value; None for what has no fixed number of whole bytes, or nulls."""
+    if isinstance(encoding, Nullable):
+        plain = encoding.validity is None and encoding.values is not None
+        return packed_width(encoding.values) if plain and encoding.values is not None else None
+    if isinstance(encoding, FixedSizeList):
+        inner = packed_width(encoding.items)
+        return None if inner is None else inner * encoding.dimension
+    if isinstance(encoding, Flat) and encoding.scheme is None and encoding.bits % 8 == 0:
+        return encoding.bits // 8
+    return None
+
+
+@array_encoding
+@dataclass(frozen=True, slots=True)
+class PackedStruct(ArrayEncoding):
+    """Rows of ``widths`` bytes per member, in one buffer."""
+
+    wire_name: ClassVar[str] = "packed_struct"
+
+    kind: pa.DataType
+    members: tuple[ArrayEncoding, ...]
+    widths: tuple[int, ...]
+    buffer: int
+
+    @classmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``PackedStruct``; it must have the members of the type."""
+        if not pa.types.is_struct(kind) or kind.num_fields != len(message.inner):
+            raise CorruptFileError(
+                "array encoding",
+                expected=f"values of type {kind}",
+                found=f"a packed struct of {len(message.inner)} members",
+                where=page.where,
+            )
+        number = buffer_number(message.buffer, page)
+        members = tuple(
+            read_array(inner, member.type, None, page)
+            for inner, member in zip(message.inner, kind, strict=True)
+        )
+        widths = []
+        for member in members:
+            width = packed_width(member)
+            if width is None:
+                raise UnsupportedFeatureError(
+                    f"packed struct with a member of encoding {member.wire_name!r} (in "
+                    f"{page.where}); members are plain values of whole bytes without nulls"
+                )
+            widths.append(width)
+        size = page.ranges[number].size
+        if count is not None and count * sum(widths) > size:
+            raise CorruptFileError(
+                f"page buffer {number}",
+                expected=f"at least {count * sum(widths)} bytes ({count} rows of {sum(widths)})",
+                found=f"{size}",
+                where=page.where,
+            )
+        return cls(kind, members, tuple(widths), number)
+
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write a ``PackedStruct``."""
+        from glaive.format.pb import encodings20_pb2 as pb
+
+        message = pb.PackedStruct(
+            inner=[member.to_wire() for member in self.members],
+            buffer=pb.Buffer(buffer_index=self.buffer),
+        )
+        return pb.ArrayEncoding(packed_struct=message)
+
+    @classmethod
+    def write(
+        cls,
+        kind: pa.DataType,
+        members: list[ArrayEncoding],
+        values: list[pa.Buffer],
+        rows: int,
+        out: Outlet,
+    ) -> Self:
+        """Put rows into the page; member ``i`` has its values back to back in ``values[i]``."""
+        widths = tuple(packed_width(member) or 0 for member in members)
+        packed = allocate(rows * sum(widths))
+        for column, at, width in _columns(widths):
+            into = _strided(packed, rows, sum(widths), at, width)
+            into[:] = _strided(values[column], rows, width, 0, width)
+        return cls(kind, tuple(members), widths, out.put(packed))
+
+    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Read rows and part them into members."""
+        stride = sum(self.widths)
+        piece = Piece(self.buffer, start * stride, (stop - start) * stride)
+        return source.fetch(
+            [piece], lambda found: self._parted(found[0], stop - start, source.where)
+        )
+
+    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+        """Take rows and part them into members."""
+        if not source.at_hand:
+            return ArrayEncoding.take(self, source, rows)
+        stride, stop = sum(self.widths), int(rows.max()) + 1
+
+        def gather(found: list[pa.Buffer]) -> pa.Array:
+            block = take_block(FixedWidth(found[0], 8 * stride, stop), rows)
+            values = block.values if isinstance(block, FixedWidth) else found[0]
+            return self._parted(values, len(rows), source.where)
+
+        return source.fetch([Piece(self.buffer, 0, stop * stride)], gather)
+
+    def _parted(self, rows: pa.Buffer, count: int, where: Where) -> pa.Array:
+        children = []
+        for column, at, width in _columns(self.widths):
+            own = allocate(count * width)
+            _strided(own, count, width, 0, width)[:] = _strided(
+                rows, count, sum(self.widths), at, width
+            )
+            page = PageBytes((ByteRange(0, own.size),), [own], count, where)
+            member = _renumbered(self.members[column])
+            children.append(member.read(Source(page), 0, count))
+        return pa.Array.from_buffers(self.kind, count, [None], 0, children=children)
+
+
+def _columns(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Number, first byte and width of each member."""
+    starts = np.cumsum((0, *widths)).tolist()
+    return [(column, starts[column], width) for column, width in enumerate(widths)]
+
+
+def _strided(buffer: pa.Buffer, rows: int, stride: int, at: int, width: int) -> NDArray[Any]:
+    """View ``width`` bytes from byte ``at`` of every row."""
+    if not rows or not width:
+        return np.empty((rows, 0), np.uint8)
+    item = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+    return np.ndarray((rows,), item, as_array(buffer).data, at, (stride,))
+
+
+def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:
+    """The same encoding, over buffer 0 of a page that only has this member."""
+    if isinstance(encoding, Nullable) and encoding.values is not None:
+        return Nullable(encoding.kind, None, _renumbered(encoding.values))
+    if isinstance(encoding, FixedSizeList):
+        return FixedSizeList(encoding.kind, encoding.dimension, _renumbered(encoding.items))
+    if isinstance(encoding, Flat):
+        return Flat(encoding.kind, encoding.bits, 0)
+    return encoding

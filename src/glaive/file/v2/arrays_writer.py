@@ -1,0 +1,118 @@
+"""Write a 2.0 file: structs and lists are columns of their own, pages are array encodings.
+
+Specification: ``docs/format/arrays.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.build import validity_flags
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet
+from glaive.encodings.arrays.list import List, write_ends
+from glaive.encodings.arrays.struct import SimpleStruct
+from glaive.encodings.choose_array import encode_values
+from glaive.encodings.compression import Scheme
+from glaive.encodings.protocol import EncodedPage
+from glaive.errors import GlaiveError, OptionError, SchemaError
+from glaive.file.v2.array_columns import array_tree, number_array_columns
+from glaive.file.v2.columns import Node
+from glaive.file.v2.writer import FileV2Writer
+from glaive.format.fields import Field
+from glaive.kernels.ends import Ends
+
+__all__ = ["ArraysWriter"]
+
+_COMPRESSION = "lance-encoding:compression"
+_SCHEMES: dict[str, Scheme | None] = {"zstd": "zstd", "lz4": "lz4", "none": None, "fsst": None}
+
+Pages = list[tuple[int, EncodedPage]]
+
+
+class ArraysWriter(FileV2Writer):
+    """A 2.0 file being written (a ``FileWriter``)."""
+
+    page_url: ClassVar[str] = "/lance.encodings.ArrayEncoding"
+
+    def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
+        return number_array_columns(fields)
+
+    def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
+        return array_tree(field, column_of)
+
+    def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[Pages]:
+        """One page per column; pages of items hold those of the lists beside them."""
+        pages: Pages = []
+        self._encode_node(node, array, pages, node.name)
+        yield pages
+
+    def _encode_node(self, node: Node, array: Any, pages: Pages, path: str) -> None:
+        out = Outlet()
+        if node.kind == "struct":
+            if array.null_count:
+                raise SchemaError(
+                    f"column {path!r} (in {self._where}) has {array.null_count} null structs, which "
+                    f"format {self._profile.version} cannot hold; use data_storage_version 2.1 or "
+                    "newer, or make the members null instead"
+                )
+            self._put(node, SimpleStruct(), out, len(array), pages)
+            for number, child in enumerate(node.children):
+                self._encode_node(child, array.field(number), pages, f"{path}.{child.name}")
+        elif node.kind == "list":
+            ends, items = _ends(array)
+            encoding, adjustment = write_ends(ends, out)
+            shape = List(encoding, adjustment, len(items), ends.bits)
+            self._put(node, shape, out, len(array), pages)
+            child = node.children[0]
+            self._encode_node(child, items, pages, f"{path}.{child.name}")
+        else:
+            if node.field.is_packed and array.null_count:
+                raise SchemaError(
+                    f"column {path!r} (in {self._where}) has {array.null_count} null structs; "
+                    "packed structs have none. Fill them, or remove 'packed' from its metadata"
+                )
+            values = encode_values(array, out, _scheme(node.field, path))
+            self._put(node, values, out, len(array), pages)
+
+    def _put(
+        self, node: Node, encoding: ArrayEncoding, out: Outlet, rows: int, pages: Pages
+    ) -> None:
+        if node.column is None:
+            raise GlaiveError(f"field {node.name!r} of {self._where} has no column")
+        layout: Any = encoding.to_wire()
+        pages.append((node.column, EncodedPage(cast("Any", layout), out.buffers, rows)))
+
+
+def _scheme(field: Field, path: str) -> Scheme | None:
+    """Compression that the field's metadata asks for."""
+    name = field.option(_COMPRESSION)
+    if name is None:
+        return None
+    if name not in _SCHEMES:
+        raise OptionError(
+            f"column {path!r}: metadata {_COMPRESSION!r} must be one of {', '.join(_SCHEMES)}, "
+            f"found {name!r}"
+        )
+    return _SCHEMES[name]
+
+
+def _ends(array: Any) -> tuple[Ends, Any]:
+    """Offsets of the valid lists with validity, and their items; null lists become empty."""
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    items = array.values.slice(first, last - first)
+    valid = validity_flags(array)
+    if valid is None:
+        return Ends(as_buffer(offsets), 64, None, 0, first, last), items
+    lengths = np.diff(offsets)
+    if lengths[~valid].any():
+        items = items.filter(pa.array(np.repeat(valid, lengths)))
+        lengths[~valid] = 0
+    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+    nulls = len(valid) - int(np.count_nonzero(valid))
+    return Ends(as_buffer(ends), 64, pack_flags(valid), nulls, 0, len(items)), items

@@ -1,0 +1,172 @@
+"""Ends of lists and strings as format 2.0 stores them: into offsets and validity, and back.
+
+Every value stores where it ends; where it starts is the end of the one before. A null adds
+the *adjustment*, which is larger than any end, to the end of the value before it.
+
+Specification: "Ends" in ``docs/format/arrays.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels.strings import MAX_32
+from glaive.types import Where
+
+__all__ = ["Ends", "Spans", "exercise", "join_ends", "pair_ends", "resolve_ends"]
+
+_LARGEST: Final = 2**62
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+class Ends(NamedTuple):
+    """Offsets of ``bits`` bits that count from ``start``, and which values are null.
+
+    ``start`` and ``stop`` bound what the values span; ``offsets`` has one entry more than
+    there are values, from 0 to ``stop - start``.
+    """
+
+    offsets: pa.Buffer
+    bits: int
+    validity: pa.Buffer | None
+    null_count: int
+    start: int
+    stop: int
+
+
+class Spans(NamedTuple):
+    """Start and size of single values, and which of them are there (None: all)."""
+
+    starts: Ints
+    sizes: Ints
+    valid: NDArray[np.bool_] | None
+
+
+def resolve_ends(stored: Words, skip: int, adjustment: int, bits: int, where: Where) -> Ends:
+    """Turn stored ends into offsets and validity.
+
+    Parameters
+    ----------
+    stored
+        Ends of consecutive values. With ``skip`` = 1 the first one belongs to the value
+        before them, with 0 the first value starts at 0.
+    bits
+        Width of the offsets, 32 or 64.
+
+    Raises
+    ------
+    CorruptFileError
+        An end is not below the adjustment, or below the end before it.
+    SchemaError
+        The values span more than 32-bit offsets can say.
+    """
+    _check_adjustment(adjustment, where)
+    count = len(stored) - skip
+    if count <= 0:
+        return Ends(pa.py_buffer(bytes(bits // 8)), bits, None, 0, 0, 0)
+    limit = np.uint64(adjustment)
+    start = int(stored[0] % limit) if skip else 0
+    stop = int(stored[-1] % limit)
+    if not 0 <= stop - start <= (MAX_32 if bits == 32 else _LARGEST):
+        if stop < start:
+            raise _corrupt(adjustment, where)
+        raise SchemaError(
+            f"{stop - start} items or bytes in one array, at most {MAX_32} fit (in {where}); "
+            "read fewer rows at a time, or declare the column with a large type"
+        )
+    offsets = allocate((count + 1) * (bits // 8))
+    validity = allocate((count + 7) // 8)
+    if use_loops(count):
+        from glaive.kernels.loops import ends as loops
+
+        nulls = loops.resolve(
+            address(stored[skip:]), count, start, adjustment, bits // 8,
+            address(offsets), address(validity),
+        )  # fmt: skip
+    else:
+        nulls = _resolve_numpy(stored[skip:], start, limit, bits, offsets, validity)
+    if nulls < 0:
+        raise _corrupt(adjustment, where)
+    return Ends(offsets, bits, validity if nulls else None, nulls, start, stop)
+
+
+def _resolve_numpy(
+    stored: Words, start: int, limit: np.uint64, bits: int, offsets: pa.Buffer, validity: pa.Buffer
+) -> int:
+    null = stored >= limit
+    ends = (stored - limit * null).astype(np.int64)
+    if (ends >= np.int64(limit)).any() or int(ends[0]) < start or (ends[1:] < ends[:-1]).any():
+        return -1
+    into = as_array(offsets, np.int32 if bits == 32 else np.int64)
+    into[0] = 0
+    into[1:] = ends - start
+    as_array(validity)[:] = np.packbits(~null, bitorder="little")
+    return int(null.sum())
+
+
+def pair_ends(
+    before: Words, stored: Words, follows: NDArray[np.bool_], adjustment: int, where: Where
+) -> Spans:
+    """Turn the stored ends of single values, and of the values before them, into spans.
+
+    ``follows`` is false for values that have none before them: those start at 0.
+
+    Raises
+    ------
+    CorruptFileError
+        An end is not below the adjustment, or below the end before it.
+    """
+    _check_adjustment(adjustment, where)
+    limit = np.uint64(adjustment)
+    null = stored >= limit
+    ends = stored - limit * null
+    starts = np.where(follows, before - limit * (before >= limit), np.uint64(0))
+    if (ends >= limit).any() or (starts > ends).any():
+        raise _corrupt(adjustment, where)
+    valid = ~null if null.any() else None
+    return Spans(starts.astype(np.int64), (ends - starts).astype(np.int64), valid)
+
+
+def join_ends(ends: Ends) -> tuple[pa.Buffer, int]:
+    """Return what a page stores for offsets and validity: ends as ``uint64``, and the adjustment.
+
+    Null values must be empty.
+    """
+    kind: Any = np.int32 if ends.bits == 32 else np.int64
+    offsets = as_array(ends.offsets, kind)
+    stored = as_array(allocate((len(offsets) - 1) * 8), np.uint64)
+    np.subtract(offsets[1:], offsets[0], out=stored.view(np.int64), dtype=np.int64)
+    adjustment = ends.stop - ends.start + 1
+    if ends.validity is not None:
+        flags = np.unpackbits(as_array(ends.validity), count=len(stored), bitorder="little")
+        stored[flags == 0] += np.uint64(adjustment)
+    return as_buffer(stored), adjustment
+
+
+def _check_adjustment(adjustment: int, where: Where) -> None:
+    if not 0 < adjustment <= _LARGEST:
+        raise CorruptFileError(
+            "null adjustment", expected="one more than the last end", found=f"{adjustment}",
+            where=where,
+        )  # fmt: skip
+
+
+def _corrupt(adjustment: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "ends of values", expected=f"ascending ones below {adjustment}", found="others", where=where
+    )
+
+
+def exercise() -> None:
+    """Call every door once with a tiny input."""
+    stored = np.array([1, 4, 1], np.uint64)
+    for bits in (32, 64):
+        resolve_ends(stored, 0, 3, bits, Where("warm-up"))
