@@ -197,10 +197,3 @@ def test_schema_metadata_and_nullability(tmp_path: Path) -> None:
         assert ours.schema.equals(schema, check_metadata=True)
         theirs = lance.dataset(str(place)).to_table()
         assert theirs.schema.equals(ours.schema, check_metadata=True)
-
-
-@pytest.mark.parametrize("version", ["0.1", "2.0"])
-def test_older_formats_are_refused_by_name(tmp_path: Path, version: str) -> None:
-    lance.write_dataset(make(10).select(["id"]), tmp_path, data_storage_version=version)
-    with pytest.raises(glaive.errors.UnsupportedFeatureError, match=rf"{version}|format"):
-        glaive.dataset(tmp_path).to_table()

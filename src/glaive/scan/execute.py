@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.io.pool import gather, ordered_map
+from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, value_bytes, windows
@@ -50,8 +50,8 @@ _RELEASE_BYTES = 64 * 1024 * 1024
 def stream(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch]:
     """Batches of a scan, in order unless the options say otherwise.
 
-    Memory: the windows being decoded or waiting (two per core of about 16 MB each by
-    default), whatever the size of the dataset. Stopping early cancels what has not begun.
+    Memory: the windows being decoded or waiting (one more than there are cores, of about
+    20 MB each), whatever the size of the dataset. Stopping early cancels what has not begun.
     """
     plan = plan_scan(view.snapshot, options)
     batches = _windows_as_batches(view, plan, options)
@@ -237,5 +237,5 @@ def _run(
         return map(work, jobs)
     run = partial(ordered_map, work, jobs, in_order=in_order)
     if mapped:
-        return run(ahead=ahead)
+        return run(ahead=ahead or worker_count() + 1)
     return run(ahead=ahead or _FETCHES_AHEAD, workers=settings.io_concurrency)

@@ -60,7 +60,7 @@ class ScanOptions:
         Make all batches but the last exactly ``batch_size`` rows, at the price of a copy
         where a fragment ends.
     batch_readahead
-        Decoded windows waiting for the consumer, at most; by default two per core.
+        Decoded windows waiting for the consumer, at most; by default one more than there are cores.
     fragment_readahead
         Accepted; readahead is bounded in windows, not in fragments.
     scan_in_order

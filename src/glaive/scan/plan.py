@@ -21,9 +21,9 @@ from glaive.types import RowRange
 __all__ = ["FragmentRows", "ScanPlan", "plan_scan", "row_bytes", "value_bytes", "windows"]
 
 WINDOW_ROWS = 128 * 1024
-"""Rows decoded at a time when streaming: large enough for the loops, small enough for cache."""
+"""Rows decoded at a time when streaming: enough to make the calls per window cheap."""
 
-WINDOW_BYTES = 16 * 1024 * 1024
+WINDOW_BYTES = 20 * 1024 * 1024
 """Bytes of a window, about; wide rows make shorter windows."""
 
 _FETCH_ROWS = 1024 * 1024
