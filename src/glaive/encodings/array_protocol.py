@@ -34,6 +34,7 @@ __all__ = [
     "Piece",
     "Source",
     "buffer_number",
+    "check_size",
     "concat",
     "pick",
 ]
@@ -109,6 +110,17 @@ def buffer_number(message: Any, page: PageBytes) -> int:
             where=page.where,
         )
     return number
+
+
+def check_size(number: int, size: int, page: PageBytes) -> None:
+    """Refuse a page whose buffer ``number`` has less than ``size`` bytes."""
+    if page.ranges[number].size < size:
+        raise CorruptFileError(
+            f"page buffer {number}",
+            expected=f"at least {size} bytes",
+            found=f"{page.ranges[number].size}",
+            where=page.where,
+        )
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.buffers import pack_flags
+from glaive.arrow.buffers import as_buffer, pack_flags
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
 from glaive.encodings.arrays.flat import Flat
@@ -139,7 +139,7 @@ class Binary(ArrayEncoding):
                 f"large_{self.kind}"
             )
         found = gather_pieces(_bytes(data), spans.starts - first, spans.sizes, source.where)
-        offsets = pa.py_buffer(ends.astype(f"<i{self.bits // 8}"))
+        offsets = as_buffer(ends.astype(f"<i{self.bits // 8}"))
         validity = None if spans.valid is None else pack_flags(spans.valid)
         buffers = [validity, offsets, found]
         nulls = 0 if validity is None else -1

@@ -15,7 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.encodings.array_protocol import ArrayEncoding, Piece, Source, buffer_number
+from glaive.encodings.array_protocol import (
+    ArrayEncoding,
+    Piece,
+    Source,
+    buffer_number,
+    check_size,
+)
 from glaive.encodings.arrays.flat import fixed_bits
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding
@@ -58,7 +64,9 @@ class Bitpacked(ArrayEncoding):
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse a ``Bitpacked``."""
         width, bits = check_widths(message, kind, page)
-        return cls(kind, width, bits, buffer_number(message.buffer, page), message.signed)
+        number = buffer_number(message.buffer, page)
+        check_size(number, 0 if count is None else (count * width + 7) // 8, page)
+        return cls(kind, width, bits, number, message.signed)
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Bitpacked``."""
@@ -84,7 +92,7 @@ class Bitpacked(ArrayEncoding):
 
         return source.fetch([piece], unpack)
 
-    def _unpack(self, data: NDArray[np.uint8], skip: int, count: int) -> NDArray[Any]:
+    def _unpack(self, data: NDArray[np.uint8], skip: int, count: int) -> Any:
         width = self.width
         at = np.arange(count, dtype=np.int64) * width + skip
         byte, shift = at >> 3, (at & 7).astype(np.uint64)
@@ -103,4 +111,4 @@ class Bitpacked(ArrayEncoding):
             if self.signed:
                 sign = np.uint64(1 << (width - 1))
                 words = (words ^ sign) - sign
-        return words.astype(f"<u{self.bits // 8}")
+        return words.astype(np.dtype(f"<u{self.bits // 8}"))

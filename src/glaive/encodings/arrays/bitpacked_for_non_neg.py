@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Piece, Source, buffer_number
+from glaive.encodings.array_protocol import (
+    ArrayEncoding,
+    Piece,
+    Source,
+    buffer_number,
+    check_size,
+)
 from glaive.encodings.arrays.bitpacked import check_widths
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding
@@ -42,7 +48,9 @@ class BitpackedForNonNeg(ArrayEncoding):
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse a ``BitpackedForNonNeg``."""
         width, bits = check_widths(message, kind, page)
-        return cls(kind, width, bits, buffer_number(message.buffer, page))
+        number = buffer_number(message.buffer, page)
+        check_size(number, 0 if count is None else -(-count // BLOCK) * BLOCK * width // 8, page)
+        return cls(kind, width, bits, number)
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``BitpackedForNonNeg``."""

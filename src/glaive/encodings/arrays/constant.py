@@ -36,7 +36,13 @@ class Constant(ArrayEncoding):
     value: bytes
 
     @classmethod
-    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+    def from_wire(
+        cls,
+        message: Any,
+        kind: pa.DataType,
+        count: int | None,  # noqa: ARG003  # the contract's; any number of rows will do
+        page: PageBytes,
+    ) -> Self:
         """Parse a ``Constant``; a fixed-width value must have the width of the type."""
         value, bits = message.value, fixed_bits(kind)
         fits = offset_bits(kind) is not None if bits is None else len(value) == (bits + 7) // 8
@@ -55,7 +61,7 @@ class Constant(ArrayEncoding):
 
         return pb.ArrayEncoding(constant=pb.Constant(value=self.value))
 
-    def read(self, source: Source, start: int, stop: int) -> pa.Array:
+    def read(self, source: Source, start: int, stop: int) -> Any:
         """Repeat the value."""
         buffers = [None, pa.py_buffer(self.value)]
         bits = offset_bits(self.kind)
@@ -65,6 +71,6 @@ class Constant(ArrayEncoding):
         one = pa.Array.from_buffers(self.kind, 1, buffers, 0)
         return pick(one, np.zeros(stop - start, np.int64))
 
-    def take(self, source: Source, rows: Positions) -> pa.Array:
+    def take(self, source: Source, rows: Positions) -> Any:
         """Repeat the value."""
         return self.read(source, 0, len(rows))

@@ -51,7 +51,7 @@ class Dictionary(ArrayEncoding):
 
     wire_name: ClassVar[str] = "dictionary"
 
-    kind: pa.DataType
+    kind: Any
     indices: ArrayEncoding
     items: ArrayEncoding
     num_items: int

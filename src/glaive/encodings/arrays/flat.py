@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Piece, Source, buffer_number
+from glaive.encodings.array_protocol import (
+    ArrayEncoding,
+    Outlet,
+    Piece,
+    Source,
+    buffer_number,
+    check_size,
+)
 from glaive.encodings.compression import Scheme, compress, decompress
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding
@@ -69,14 +76,8 @@ class Flat(ArrayEncoding):
                     f"reader knows {', '.join(_SCHEMES)}"
                 )
         number = buffer_number(message.buffer, page)
-        size = page.ranges[number].size
-        if scheme is None and count is not None and (count * bits + 7) // 8 > size:
-            raise CorruptFileError(
-                f"page buffer {number}",
-                expected=f"at least {(count * bits + 7) // 8} bytes ({count} values of {bits} bits)",
-                found=f"{size}",
-                where=page.where,
-            )
+        if scheme is None and count is not None:
+            check_size(number, (count * bits + 7) // 8, page)
         return cls(kind, bits, number, scheme)
 
     def to_wire(self) -> pb.ArrayEncoding:

@@ -67,7 +67,7 @@ class Fsst(ArrayEncoding):
         """Take codes and decode them."""
         return chain(self.binary.take(source, rows), lambda coded: self._decoded(source, coded))
 
-    def _decoded(self, source: Source, coded: Any) -> pa.Array:
+    def _decoded(self, source: Source, coded: Any) -> Any:
         bits = offset_bits(self.kind) or 32
         if coded.offset:
             coded = pa.concat_arrays([coded, coded.slice(0, 0)])

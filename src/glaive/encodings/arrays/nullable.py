@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
 from glaive.encodings.plan import join
@@ -84,19 +85,19 @@ class Nullable(ArrayEncoding):
             made = pb.Nullable(some_nulls=some)
         return pb.ArrayEncoding(nullable=made)
 
-    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+    def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
         """Read values and validity at once; views of both."""
         if self.values is None:
-            return pa.nulls(stop - start, self.kind)
+            return all_null(self.kind, stop - start)
         values = self.values.read(source, start, stop)
         if self.validity is None:
             return values
         return join([values, self.validity.read(source, start, stop)], _with_validity)
 
-    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+    def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
         """Take values and validity at once."""
         if self.values is None:
-            return pa.nulls(len(rows), self.kind)
+            return all_null(self.kind, len(rows))
         if source.at_hand and self.values.views:
             first = int(rows.min())
             return pick(self.read(source, first, int(rows.max()) + 1), rows - first)

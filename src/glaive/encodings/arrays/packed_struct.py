@@ -8,6 +8,7 @@ Specification: "Packed struct" in ``docs/format/arrays.md``; message ``PackedStr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,6 +25,7 @@ from glaive.encodings.array_protocol import (
     Positions,
     Source,
     buffer_number,
+    check_size,
 )
 from glaive.encodings.arrays.fixed_size_list import FixedSizeList
 from glaive.encodings.arrays.flat import Flat
@@ -89,14 +91,7 @@ class PackedStruct(ArrayEncoding):
                     f"{page.where}); members are plain values of whole bytes without nulls"
                 )
             widths.append(width)
-        size = page.ranges[number].size
-        if count is not None and count * sum(widths) > size:
-            raise CorruptFileError(
-                f"page buffer {number}",
-                expected=f"at least {count * sum(widths)} bytes ({count} rows of {sum(widths)})",
-                found=f"{size}",
-                where=page.where,
-            )
+        check_size(number, 0 if count is None else count * sum(widths), page)
         return cls(kind, members, tuple(widths), number)
 
     def to_wire(self) -> pb.ArrayEncoding:
@@ -113,8 +108,8 @@ class PackedStruct(ArrayEncoding):
     def write(
         cls,
         kind: pa.DataType,
-        members: list[ArrayEncoding],
-        values: list[pa.Buffer],
+        members: Sequence[ArrayEncoding],
+        values: Sequence[pa.Buffer],
         rows: int,
         out: Outlet,
     ) -> Self:
@@ -148,7 +143,7 @@ class PackedStruct(ArrayEncoding):
         return source.fetch([Piece(self.buffer, 0, stop * stride)], gather)
 
     def _parted(self, rows: pa.Buffer, count: int, where: Where) -> pa.Array:
-        children = []
+        children: list[Any] = []
         for column, at, width in _columns(self.widths):
             own = allocate(count * width)
             _strided(own, count, width, 0, width)[:] = _strided(

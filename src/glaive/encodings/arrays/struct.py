@@ -33,7 +33,13 @@ class SimpleStruct(ArrayEncoding):
     structural: ClassVar[bool] = True
 
     @classmethod
-    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+    def from_wire(
+        cls,
+        message: Any,  # noqa: ARG003  # the contract's; there is nothing to read
+        kind: pa.DataType,  # noqa: ARG003  # same
+        count: int | None,  # noqa: ARG003  # same
+        page: PageBytes,  # noqa: ARG003  # same
+    ) -> Self:
         """Parse a ``SimpleStruct``, which says nothing."""
         return cls()
 

@@ -55,7 +55,7 @@ def array_tree(field: Field, column_of: Mapping[int, int]) -> Node:
     column = column_of.get(field.id)
     if column is not None and column < 0:
         column = None
-    children = ()
+    children: tuple[Node, ...] = ()
     if kind != "leaf":
         children = tuple(array_tree(child, column_of) for child in field.children)
     return Node(kind, field.name, field.arrow_type, field.nullable, field, children, (), (), column)

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
 from glaive.arrow.build import all_null, list_array
-from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
 from glaive.encodings.arrays.list import List
 from glaive.encodings.plan import chain, join
@@ -129,13 +129,13 @@ class LeafReader:
     def read(self, start: int, stop: int) -> Step:
         """Join what the pages hold of the range."""
         if start == stop:
-            return pa.nulls(0, self._kind)
+            return all_null(self._kind, 0)
         return join([step for _, step in self._column.read(start, stop)], self._joined)
 
     def take(self, rows: Rows) -> Step:
         """Take page by page, then put in order."""
         if not len(rows):
-            return pa.nulls(0, self._kind)
+            return all_null(self._kind, 0)
         steps, back = self._column.take(rows)
         return join([step for _, step in steps], partial(self._restored, back))
 
@@ -231,7 +231,7 @@ class ListReader:
     def read(self, start: int, stop: int) -> Step:
         """Read the ends of all pages in the range, then one range of items."""
         if start == stop:
-            return pa.nulls(0, self._kind)
+            return all_null(self._kind, 0)
         steps = self._column.read(start, stop)
         pages = [at for at, _ in steps]
 
@@ -247,7 +247,7 @@ class ListReader:
     def take(self, rows: Rows) -> Step:
         """Take the spans of the lists, then their items."""
         if not len(rows):
-            return pa.nulls(0, self._kind)
+            return all_null(self._kind, 0)
         steps, back = self._column.take(rows)
         bases = [self._bases[at] for at, _ in steps]
 
@@ -288,7 +288,7 @@ class ListReader:
                 f"{self._column.where}); take fewer rows at a time"
             )
         validity = None if valid is None else pack_flags(valid)
-        stored = pa.py_buffer(offsets.astype(f"<i{bits // 8}"))
+        stored = as_buffer(offsets.astype(f"<i{bits // 8}"))
         return Ends(stored, bits, validity, 0 if validity is None else -1, 0, total)
 
     @property
@@ -323,7 +323,7 @@ def _join_ends(parts: list[Ends]) -> Ends:
     offsets, flags = [np.zeros(1, kind)], []
     before = 0
     for part, size in zip(parts, sizes, strict=True):
-        own = np.frombuffer(part.offsets, kind)
+        own = items_of(part.offsets, kind, part.offsets.size * 8 // bits)
         offsets.append(own[1:] + np.array(before, kind))
         count = len(own) - 1
         flags.append(
@@ -332,4 +332,4 @@ def _join_ends(parts: list[Ends]) -> Ends:
         before += size
     nulls = sum(part.null_count for part in parts)
     validity = pack_flags(np.concatenate(flags)) if nulls else None
-    return Ends(pa.py_buffer(np.concatenate(offsets)), bits, validity, nulls, 0, before)
+    return Ends(as_buffer(np.concatenate(offsets)), bits, validity, nulls, 0, before)

@@ -56,9 +56,9 @@ class ArraysWriter(FileV2Writer):
         if node.kind == "struct":
             if array.null_count:
                 raise SchemaError(
-                    f"column {path!r} (in {self._where}) has {array.null_count} null structs, which "
-                    f"format {self._profile.version} cannot hold; use data_storage_version 2.1 or "
-                    "newer, or make the members null instead"
+                    f"column {path!r} of type {array.type} has {array.null_count} null structs (in "
+                    f"{self._where}), which format {self._profile.version} cannot hold; use "
+                    "data_storage_version 2.1 or newer, or make the members null instead"
                 )
             self._put(node, SimpleStruct(), out, len(array), pages)
             for number, child in enumerate(node.children):
