@@ -30,11 +30,11 @@ class Items(NamedTuple):
     """The dictionary of a page, or of several pages, one after the other.
 
     Chunk i has indices below ``limits[i]``, counted from item ``bases[i]`` on; both are None
-    for a single page, where all chunks have indices below ``count``.
+    for a single page, where all chunks have indices below ``total``.
     """
 
     block: Block
-    count: int
+    total: int
     bases: NDArray[np.int64] | None = None
     limits: NDArray[np.int64] | None = None
 
@@ -42,7 +42,7 @@ class Items(NamedTuple):
         """The same for some of the chunks."""
         if self.bases is None or self.limits is None:
             return self
-        return Items(self.block, self.count, self.bases[ids], self.limits[ids])
+        return Items(self.block, self.total, self.bases[ids], self.limits[ids])
 
 
 class ChunkReader:
@@ -112,13 +112,7 @@ class ChunkReader:
         block = self._form.value.decode_mini(chunks)
         if items is None:
             return block
-        if items.bases is None or items.limits is None:
-            return self._resolve(block, items)
-        if len(counts) and items.bases[0] == items.bases[-1]:
-            one = Items(items.block, items.count, items.bases[:1], items.limits[:1])
-            return self._resolve(block, one)
-        bases, limits = np.repeat(items.bases, counts), np.repeat(items.limits, counts)
-        return self._resolve(block, Items(items.block, items.count, bases, limits))
+        return self._resolve(block, items, counts)
 
     def pick(
         self,
@@ -132,7 +126,7 @@ class ChunkReader:
         """Value ``index[i]`` of chunk ``slot[i]`` for every i."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
         block = self._form.value.take_mini(chunks, slot, index)
-        return block if items is None else self._resolve(block, items.of(slot))
+        return block if items is None else self._resolve(block, items.of(slot), None)
 
     def pick_one(
         self,
@@ -146,39 +140,55 @@ class ChunkReader:
         form = self._form
         values = pieces[form.level_pieces :]
         block = form.value.take_one(data, values, count, index, self._where)
-        return block if items is None else self._resolve(block, items)
+        return block if items is None else self._resolve(block, items, None)
 
-    def _resolve(self, block: Block, items: Items) -> Block:
+    def _resolve(self, block: Block, items: Items, counts: NDArray[np.int64] | None) -> Dictionary:
         """Tie indices to the dictionary; they are checked here and trusted later.
 
-        ``items`` has a base and a limit for each value, or one for all.
+        ``items`` is for all values, or has one item per chunk of ``counts`` values, or, when
+        that is None, one per value.
         """
-        expected = items.count if items.limits is None else int(items.limits.max(initial=0))
-        if isinstance(block, FixedWidth) and block.bits in (8, 16, 32, 64):
-            if block.count == 0:
-                return Dictionary(block, items.block, 0)
-            indices = as_array(block.values, f"<u{block.bits // 8}")[: block.count]
-            if items.bases is None or items.limits is None:
-                if block.count == 1:
-                    top = indices.item(0)
-                else:
-                    top = int(indices.max())
-                if top < items.count:
-                    return Dictionary(block, items.block, block.count)
-            else:
-                limits = items.limits.astype(indices.dtype, copy=False)
-                if (indices < limits).all():
-                    moved = as_buffer(indices + items.bases.astype(indices.dtype, copy=False))
-                    return Dictionary(
-                        FixedWidth(moved, block.bits, block.count), items.block, block.count
-                    )
-                top = int(indices.max())
-            found = f"index {top}"
+        if not isinstance(block, FixedWidth) or block.bits not in (8, 16, 32, 64):
+            raise self._beyond(items.total, f"a block of {type(block).__name__}")
+        if not block.count:
+            return Dictionary(block, items.block, 0)
+        indices = as_array(block.values, f"<u{block.bits // 8}")[: block.count]
+        if items.bases is None or items.limits is None:
+            top = indices.item(0) if block.count == 1 else int(indices.max())
+            if top >= items.total:
+                raise self._beyond(items.total, f"index {top}")
+            return Dictionary(block, items.block, block.count)
+        moved = np.empty_like(indices)
+        if counts is None:
+            bad = indices >= items.limits.astype(indices.dtype)
+            if bad.any():
+                at = int(np.argmax(bad))
+                raise self._beyond(int(items.limits[at]), f"index {indices[at]}")
+            np.add(indices, items.bases.astype(indices.dtype), out=moved)
         else:
-            found = f"a block of {type(block).__name__}"
-        raise CorruptFileError(
+            # Neighbouring chunks share a dictionary: as many steps as there are pages.
+            firsts = np.flatnonzero(np.diff(items.bases, prepend=-1))
+            values = np.append(0, np.cumsum(counts))
+            ends = np.append(values[firsts[1:]], values[-1]).tolist()
+            for begin, end, base, limit in zip(
+                values[firsts].tolist(),
+                ends,
+                items.bases[firsts].tolist(),
+                items.limits[firsts].tolist(),
+                strict=True,
+            ):
+                top = int(indices[begin:end].max(initial=0))
+                if top >= limit:
+                    raise self._beyond(limit, f"index {top}")
+                np.add(indices[begin:end], indices.dtype.type(base), out=moved[begin:end])
+        return Dictionary(
+            FixedWidth(as_buffer(moved), block.bits, block.count), items.block, block.count
+        )
+
+    def _beyond(self, limit: int, found: str) -> CorruptFileError:
+        return CorruptFileError(
             "dictionary indices",
-            expected=f"unsigned numbers below {expected}",
+            expected=f"unsigned numbers below {limit}",
             found=found,
             where=self._where,
         )

@@ -19,6 +19,9 @@ __all__ = ["MiniBlockForm"]
 MAX_BUFFERS = 64
 """Value buffers per chunk at most; nothing that exists needs more than a handful."""
 
+MAX_FORMS = 256
+"""Forms to remember; text pages have one each, as it includes their symbol table."""
+
 
 @lru_cache(maxsize=64)
 def _header(level_pieces: int, value_pieces: int, value_width: int) -> Struct:
@@ -34,8 +37,6 @@ class MiniBlockForm:
     ----------
     value, rep, definition, dictionary
         Encodings of values, levels and dictionary items; None where the page has none.
-    num_items
-        Visible entries of the page.
     limits
         What the layers allow levels to be.
     nullable_item
@@ -52,8 +53,6 @@ class MiniBlockForm:
     rep: ValueEncoding | None
     definition: ValueEncoding | None
     dictionary: ValueEncoding | None
-    num_dictionary_items: int
-    num_items: int
     layers: tuple[Layer, ...]
     limits: LevelLimits
     nullable_item: bool
@@ -65,7 +64,24 @@ class MiniBlockForm:
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> MiniBlockForm:
-        """Read a ``MiniBlockLayout``; its parts must not contradict each other."""
+        """Read a ``MiniBlockLayout``; its parts must not contradict each other.
+
+        Pages that differ in their numbers of items only share one form.
+        """
+        shape = type(message)()
+        shape.CopyFrom(message)
+        shape.num_items = shape.num_dictionary_items = 0
+        key = shape.SerializeToString(deterministic=True)
+        form = _FORMS.get(key)
+        if form is None:
+            form = cls._parse(message, where)
+            if len(_FORMS) >= MAX_FORMS:
+                _FORMS.clear()
+            _FORMS[key] = form
+        return form
+
+    @classmethod
+    def _parse(cls, message: Any, where: Where) -> MiniBlockForm:
         layers = read_layers(message.layers, where)
         limits = level_limits(layers)
         value = read_encoding(message.value_compression, where)
@@ -93,8 +109,6 @@ class MiniBlockForm:
             rep=parts["rep"],
             definition=parts["definition"],
             dictionary=parts["dictionary"],
-            num_dictionary_items=message.num_dictionary_items,
-            num_items=message.num_items,
             layers=layers,
             limits=limits,
             nullable_item=layers == (Layer.NULLABLE_ITEM,),
@@ -105,8 +119,8 @@ class MiniBlockForm:
             pieces=level_pieces + num_buffers,
         )
 
-    def check_page(self, page: PageBytes) -> None:
-        """Check the number of the page's buffers and rows against the form."""
+    def check_page(self, page: PageBytes, num_items: int) -> None:
+        """Check the number of the page's buffers, rows and visible entries against the form."""
         buffers = 2 + (self.dictionary is not None) + (self.rep is not None)
         if len(page.ranges) != buffers:
             raise CorruptFileError(
@@ -115,13 +129,16 @@ class MiniBlockForm:
                 found=f"{len(page.ranges)}",
                 where=page.where,
             )
-        if self.rep is None and self.num_items != page.rows:
+        if self.rep is None and num_items != page.rows:
             raise CorruptFileError(
                 "num_items of a mini-block page without lists",
                 expected=f"{page.rows}, one per row",
-                found=f"{self.num_items}",
+                found=f"{num_items}",
                 where=page.where,
             )
+
+
+_FORMS: dict[bytes, MiniBlockForm] = {}
 
 
 def _check_repetition(max_rep: int, rep: ValueEncoding | None, depth: int, where: Where) -> None:

@@ -24,7 +24,7 @@ from glaive.kernels.bitpack import LevelForm, unpack_level_bits
 from glaive.kernels.chunks import ChunkHeaders, count_levels
 from glaive.types import Where
 
-__all__ = ["NULL_BIT", "LevelReader", "Levels"]
+__all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf"]
 
 NULL_BIT = pa.py_buffer(b"\0")
 """Validity bitmap of a single null."""
@@ -43,15 +43,6 @@ class LevelReader:
         self._form = form
         self._where = where
         self._bits = _bit_form(form.definition) if form.nullable_item else None
-
-    def empty_leaf(self) -> Leaf:
-        """No rows, with levels where the page has them."""
-        form = self._form
-        rep = np.empty(0, np.uint16) if form.rep is not None else None
-        definition = None
-        if form.definition is not None and not form.nullable_item:
-            definition = np.empty(0, np.uint16)
-        return Leaf(None, 0, 0, form.layers, rep, definition)
 
     # ------------------------------------------------------------------ without lists
 
@@ -178,6 +169,15 @@ class LevelReader:
             found=f"{levels}",
             where=self._where,
         )
+
+
+def empty_leaf(form: MiniBlockForm) -> Leaf:
+    """No rows, with levels where the page has them."""
+    rep = np.empty(0, np.uint16) if form.rep is not None else None
+    definition = None
+    if form.definition is not None and not form.nullable_item:
+        definition = np.empty(0, np.uint16)
+    return Leaf(None, 0, 0, form.layers, rep, definition)
 
 
 def _bit_form(codec: ValueEncoding | None) -> tuple[LevelForm, int] | None:

@@ -61,12 +61,12 @@ class RowCut(NamedTuple):
 
 
 class RowPick(NamedTuple):
-    """The levels of picked rows; value j is number ``index[j]`` of chunk ``slots[j]``."""
+    """The levels of picked rows; value j is number ``places[j]`` of chunk ``slots[j]``."""
 
     rep: Levels
     definition: Levels | None
     slots: Int64s
-    index: Int64s
+    places: Int64s
     pieces: ValuePieces
 
 
@@ -199,32 +199,28 @@ class ListReader:
         located: Located,
     ) -> RowPick:
         """The rows at these positions, in this order, out of the chunks located."""
-        index, ids = _index(table), located.ids
-        begin, last = located.begin, located.last
-        row_starts = index.starts[ids]
+        index = _index(table)
         if self._page is not None:
-            row_counts = index.starts[ids + 1] - row_starts
-            order = None if located.ascending else np.argsort(rows, kind="stable")
-            if order is None:
-                wanted = (rows, begin, last)
-            else:
-                wanted = (rows[order], begin[order], last[order])
+            wanted, order, sorted_rows = located, None, rows
+            if not located.ascending:
+                order = np.argsort(rows, kind="stable")
+                sorted_rows = rows[order]
+                wanted = Located(located.ids, located.begin[order], located.last[order], True)
             found = pick_levels(
                 data,
                 starts,
-                table.sizes[ids],
-                table.counts[ids],
-                wanted[0],
-                row_starts,
-                row_counts,
-                index.enters[ids],
-                *wanted[1:],
+                table.sizes,
+                table.counts,
+                index.starts,
+                index.enters,
+                sorted_rows,
+                wanted,
                 self._page,
             )
             if found is not None:
                 pieces = ValuePieces(found.starts, found.sizes)
                 if order is None:
-                    return RowPick(found.rep, found.definition, found.slots, found.index, pieces)
+                    return RowPick(found.rep, found.definition, found.slots, found.places, pieces)
                 back = np.empty(len(order), np.int64)
                 back[order] = np.arange(len(order))
                 entries = _segments(found.lengths, back)
@@ -234,10 +230,10 @@ class ListReader:
                     found.rep[entries],
                     None if definition is None else definition[entries],
                     found.slots[values],
-                    found.index[values],
+                    found.places[values],
                     pieces,
                 )
-        return self._select(self._decode(data, starts, table, ids), table, rows, located)
+        return self._select(self._decode(data, starts, table, located.ids), table, rows, located)
 
     def _select(
         self, chunks: _Chunks, table: ChunkTable, rows: Int64s, located: Located

@@ -291,6 +291,17 @@ class PageReader(ABC):
 
     rows: int
 
+    kin: object = None
+    """Neighbouring pages with equal kin, other than None, can be read as one; see ``join``."""
+
+    cuts: Sequence[int] = ()
+    """Rows inside the page, ascending, at which a reader of all of it should cut."""
+
+    @classmethod
+    def join(cls, pages: Sequence[Any]) -> PageReader:  # noqa: ARG003  # default: never
+        """Read pages of this class, neighbours of equal kin, as one. Reads nothing yet."""
+        raise TypeError(f"pages of layout {cls.wire_name!r} are not read as one")
+
     @classmethod
     @abstractmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:

@@ -222,7 +222,7 @@ class PickedLevels(NamedTuple):
     """Levels of picked rows, in order, and where the values of visible entries lie.
 
     Row i has ``lengths[i]`` entries, of which ``visible[i]`` have values. Value j is number
-    ``index[j]`` of chunk ``slots[j]``; pieces of values as in :class:`ReadLevels`.
+    ``places[j]`` of chunk ``slots[j]``; pieces of values as in :class:`ReadLevels`.
     """
 
     rep: Levels
@@ -230,7 +230,7 @@ class PickedLevels(NamedTuple):
     lengths: Int64s
     visible: Int64s
     slots: Int64s
-    index: Int64s
+    places: Int64s
     starts: Int64s
     sizes: Int64s
 
@@ -240,32 +240,37 @@ def pick_levels(
     starts: Int64s,
     sizes: Int64s,
     counts: Int64s,
-    rows: Int64s,
     row_starts: Int64s,
-    row_counts: Int64s,
     enters: NDArray[np.bool_],
-    begin: Int64s,
-    last: Int64s,
+    rows: Int64s,
+    located: Located,
     page: Int64s,
 ) -> PickedLevels | None:
     """Collect the levels of rows out of the chunks that hold them.
 
-    Each chunk is decoded once when rows ascend. ``begin`` and ``last`` are as in
-    :class:`Located`, all else as for :func:`read_levels`, for the chunks located.
+    Each chunk is decoded once when rows ascend.
+
+    Parameters
+    ----------
+    starts
+        Where the chunks ``located.ids`` begin in ``data``.
+    sizes, counts, row_starts, enters, page
+        As for :func:`read_levels`, for all chunks of the page.
+    rows, located
+        What to collect, and what :func:`locate_rows` says of it.
     """
-    chunks, wanted = len(starts), len(rows)
+    ids, begin, last, _ = located
+    chunks, wanted = len(ids), len(rows)
     if not wanted or not use_loops(64 * chunks):
         return None
     from glaive.kernels.loops import list_levels as loops
 
-    _same_length(chunks, sizes, counts, row_starts, row_counts, enters)
+    _same_length(chunks, starts)
+    _same_length(len(sizes), counts, row_starts[1:], enters[1:])
     _same_length(wanted, begin, last)
-    arrays = (starts, sizes, counts, row_starts, row_counts)
-    columns = [np.ascontiguousarray(array, np.int64) for array in arrays]
-    places = [np.ascontiguousarray(array, np.int64) for array in (rows, begin, last)]
-    if int(begin.min()) < 0 or int(last.max()) >= chunks:
-        raise ValueError(f"rows in chunks {begin.min()} to {last.max()} of {chunks}")
-    enters = np.ascontiguousarray(enters)
+    sizes, counts = np.ascontiguousarray(sizes), np.ascontiguousarray(counts)
+    row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
+    starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows)
     pieces = int(page[4])
     has_def = bool(page[2])
     memory = as_array(allocate(8 * (2 * pieces * chunks + 2 * wanted)), np.int64)
@@ -276,15 +281,22 @@ def pick_levels(
     while True:
         rep = allocate(2 * room)
         definition = allocate(2 * room) if has_def else None
-        values = as_array(allocate(16 * (room + 1)), np.int64)
+        values = allocate(16 * (room + 1))
         done, seen = loops.pick_rows(
             data.address,
             data.size,
-            *[address(column) for column in columns],
+            address(sizes),
+            address(counts),
+            address(row_starts),
             address(enters),
+            len(sizes),
+            address(ids),
+            address(starts),
             chunks,
             address(page),
-            *[address(place) for place in places],
+            address(rows),
+            address(begin),
+            address(last),
             wanted,
             scratch.address,
             scratch.address + 2 * MAX_LEVELS + SLACK,
@@ -295,8 +307,8 @@ def pick_levels(
             lengths + 8 * wanted,
             rep.address,
             0 if definition is None else definition.address,
-            address(values),
-            address(values) + 8 * (room + 1),
+            values.address,
+            values.address + 8 * (room + 1),
             room,
         )
         if done < 0:
@@ -304,14 +316,15 @@ def pick_levels(
         if done <= room:
             break
         room = done
+    positions = as_array(values, np.int64)
     piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
     return PickedLevels(
         as_array(rep, np.uint16)[:done],
         None if definition is None else as_array(definition, np.uint16)[:done],
         memory[-2 * wanted : -wanted],
         memory[-wanted:],
-        values[:seen],
-        values[room + 1 : room + 1 + seen],
+        positions[:seen],
+        positions[room + 1 : room + 1 + seen],
         piece_places[0],
         piece_places[1],
     )
@@ -342,7 +355,4 @@ def exercise() -> None:
     rows = np.array([0, 1])
     read_levels(data, zero, size, count, row_starts, enters[:1], page)
     found = locate_rows(rows, row_starts, enters)
-    pick_levels(
-        data, zero, size, count, rows, row_starts[:1], np.array([2]), enters[:1],
-        found.begin, found.last, page,
-    )  # fmt: skip
+    pick_levels(data, zero, size, count, row_starts, enters, rows, found, page)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +35,13 @@ from glaive.arrow.slices import slice_block
 from glaive.encodings.chunk_table import ChunkTable
 from glaive.encodings.miniblock_chunks import ChunkReader, Items
 from glaive.encodings.miniblock_form import MiniBlockForm
-from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader
+from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader, empty_leaf
 from glaive.encodings.miniblock_lists import ListReader
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import page_layout
 from glaive.errors import RowIndexError
 from glaive.kernels.list_levels import Located, locate_rows
-from glaive.types import ByteRange
+from glaive.types import ByteRange, Where
 
 __all__ = ["ONE_REQUEST", "MiniBlockPage"]
 
@@ -56,36 +56,64 @@ Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
 
 
 @dataclass(slots=True)
-class _Small:
-    """What the small buffers say; kept with the page once read."""
+class Opened:
+    """What the small buffers say, and readers of levels and values; kept once read."""
 
     table: ChunkTable
     items: Items | None
+    chunks: ChunkReader
+    levels: LevelReader
+    lists: ListReader | None
+
+    @classmethod
+    def of(
+        cls, form: MiniBlockForm, table: ChunkTable, items: Items | None, where: Where
+    ) -> Opened:
+        """Make the readers."""
+        chunks, levels = ChunkReader(form, where), LevelReader(form, where)
+        lists = ListReader(form, chunks, levels, where) if form.limits.max_rep else None
+        return cls(table, items, chunks, levels, lists)
 
 
 @page_layout
 class MiniBlockPage(PageReader):
-    """A page of chunks; cheap to open, random access by chunk."""
+    """A page of chunks; cheap to open, random access by chunk.
+
+    Parameters
+    ----------
+    form, page
+        What the page is like, and where it is.
+    num_items, num_dictionary_items
+        Visible entries, and items of the dictionary.
+    """
 
     wire_name: ClassVar[str] = "mini_block_layout"
 
-    def __init__(self, form: MiniBlockForm, page: PageBytes) -> None:
+    def __init__(
+        self, form: MiniBlockForm, page: PageBytes, num_items: int, num_dictionary_items: int
+    ) -> None:
         self.rows = page.rows
-        self._form = form
-        self._page = page
-        self._small: _Small | None = None
-        self._chunks = ChunkReader(form, page.where)
-        self._levels = LevelReader(form, page.where)
-        self._lists: ListReader | None = None
-        if form.limits.max_rep:
-            self._lists = ListReader(form, self._chunks, self._levels, page.where)
+        self.form = form
+        self.page = page
+        self.num_items = num_items
+        self.num_dictionary_items = num_dictionary_items
+        self._small: Opened | None = None
+        if page.at_hand is not None and form.limits.max_rep:
+            self.kin = joined_kin(form, page)
 
     @classmethod
-    def from_wire(cls, message: Any, page: PageBytes) -> Self:
+    def from_wire(cls, message: Any, page: PageBytes) -> MiniBlockPage:
         """Parse a ``MiniBlockLayout``."""
         form = MiniBlockForm.from_wire(message, page.where)
-        form.check_page(page)
-        return cls(form, page)
+        form.check_page(page, message.num_items)
+        return MiniBlockPage(form, page, message.num_items, message.num_dictionary_items)
+
+    @classmethod
+    def join(cls, pages: Sequence[Any]) -> PageReader:
+        """Read pages of a list column as one."""
+        from glaive.encodings.joined_pages import JoinedPages
+
+        return JoinedPages(pages)
 
     # ------------------------------------------------------------------ entry points
 
@@ -93,37 +121,37 @@ class MiniBlockPage(PageReader):
         """Rows ``start`` to ``stop``: decodes the chunks they lie in, cuts the ends off."""
         if not 0 <= start <= stop <= self.rows:
             raise RowIndexError(
-                f"rows {start}..{stop} of a page with {self.rows} rows (in {self._page.where})"
+                f"rows {start}..{stop} of a page with {self.rows} rows (in {self.page.where})"
             )
         if start == stop:
-            return self._levels.empty_leaf()
+            return empty_leaf(self.form)
         return self._with_small(partial(self._read, start, stop), whole=stop - start == self.rows)
 
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
         """The rows at these positions; one row of a mapped page costs a few microseconds."""
         if len(rows) == 1:
-            row, at_hand = rows.item(0), self._page.at_hand
+            row, at_hand = rows.item(0), self.page.at_hand
             if not 0 <= row < self.rows:
                 raise self._no_row(row)
-            if at_hand is not None and self._lists is None:
+            if at_hand is not None and not self.form.limits.max_rep:
                 small = self._small or self._load(_without_chunks(at_hand))
                 return self._take_one(small, at_hand[1], row)
         elif not len(rows):
-            return self._levels.empty_leaf()
+            return empty_leaf(self.form)
         return self._with_small(partial(self._take, rows), whole=False)
 
     # ------------------------------------------------------------------ fetching
 
     def _with_small(
-        self, then: Callable[[_Small, pa.Buffer | None], Fetch[Leaf] | Leaf], *, whole: bool
+        self, then: Callable[[Opened, pa.Buffer | None], Fetch[Leaf] | Leaf], *, whole: bool
     ) -> Fetch[Leaf] | Leaf:
         """Go on once the small buffers are read, with all chunks if they are at hand."""
-        at_hand = self._page.at_hand
+        at_hand = self.page.at_hand
         if at_hand is not None:
             return then(self._small or self._load(_without_chunks(at_hand)), at_hand[1])
         if self._small is not None:
             return then(self._small, None)
-        ranges = self._page.ranges
+        ranges = self.page.ranges
         if whole or sum(part.size for part in ranges) <= ONE_REQUEST:
             return Fetch(
                 ranges, lambda buffers: then(self._load(_without_chunks(buffers)), buffers[1])
@@ -132,7 +160,7 @@ class MiniBlockPage(PageReader):
 
     def _with_chunks(
         self,
-        small: _Small,
+        small: Opened,
         chunks: pa.Buffer | None,
         ids: slice | NDArray[np.int64],
         then: Then,
@@ -147,7 +175,7 @@ class MiniBlockPage(PageReader):
             breaks = np.flatnonzero(np.diff(ids) != 1) + 1
             first = ids[np.concatenate(([0], breaks))]
             last = ids[np.concatenate((breaks - 1, [-1]))] + 1
-        base = self._page.ranges[1].offset
+        base = self.page.ranges[1].offset
         begin, end = table.offsets[first], table.offsets[last]
         ranges = [
             ByteRange(base + offset, size)
@@ -162,37 +190,37 @@ class MiniBlockPage(PageReader):
 
         return Fetch(ranges, resume)
 
-    def _load(self, buffers: list[pa.Buffer]) -> _Small:
+    def _load(self, buffers: list[pa.Buffer]) -> Opened:
         """Read and check chunk words, dictionary and repetition index; keep them."""
-        form, where = self._form, self._page.where
+        form, where = self.form, self.page.where
         table = ChunkTable.decode(
             buffers[0],
             form.value_width,
-            size=self._page.ranges[1].size,
-            num_items=form.num_items,
+            size=self.page.ranges[1].size,
+            num_items=self.num_items,
             where=where,
         )
         if form.limits.max_rep:
             table.add_rows(buffers[-1], self.rows, where)
         items = None
         if form.dictionary is not None:
-            data, count = buffers[1], np.array([form.num_dictionary_items], np.int64)
+            data, count = buffers[1], np.array([self.num_dictionary_items], np.int64)
             block = form.dictionary.decode_blocks(
                 data, _ZERO, np.array([data.size], np.int64), count, where
             )
-            items = Items(block, form.num_dictionary_items)
-        self._small = small = _Small(table, items)
+            items = Items(block, self.num_dictionary_items)
+        self._small = small = Opened.of(form, table, items, where)
         return small
 
     # ------------------------------------------------------------------ ranges
 
     def _read(
-        self, start: int, stop: int, small: _Small, chunks: pa.Buffer | None
+        self, start: int, stop: int, small: Opened, chunks: pa.Buffer | None
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
-        if self._lists is not None and table.rows is not None:
+        if small.lists is not None and table.rows is not None:
             ids = slice(*[int(chunk) for chunk in table.rows.chunks_of(start, stop - 1)])
-            lists = partial(self._finish_lists, self._lists, small, ids, start, stop)
+            lists = partial(self._finish_lists, small.lists, small, ids, start, stop)
             return self._with_chunks(small, chunks, ids, lists)
         ids = slice(table.find_one(start), table.find_one(stop - 1) + 1)
         flat = partial(self._finish_flat, small, ids, start, stop)
@@ -200,7 +228,7 @@ class MiniBlockPage(PageReader):
 
     def _finish_flat(
         self,
-        small: _Small,
+        small: Opened,
         ids: slice,
         start: int,
         stop: int,
@@ -211,20 +239,20 @@ class MiniBlockPage(PageReader):
         counts = table.counts[ids]
         first = int(table.firsts[ids.start])
         total = int(table.firsts[ids.stop]) - first
-        headers = self._chunks.headers(data, starts, table.sizes[ids])
-        values = self._chunks.decode(data, self._chunks.pieces_of(headers), counts, small.items)
+        headers = small.chunks.headers(data, starts, table.sizes[ids])
+        values = small.chunks.decode(data, small.chunks.pieces_of(headers), counts, small.items)
         low, rows = start - first, stop - start
         if rows != total:
             values = slice_block(values, low, rows)
-        leaf = Leaf(values, rows, rows, self._form.layers)
-        if self._form.definition is not None:
-            self._levels.read_flat(leaf, data, headers, counts, low)
+        leaf = Leaf(values, rows, rows, self.form.layers)
+        if self.form.definition is not None:
+            small.levels.read_flat(leaf, data, headers, counts, low)
         return leaf
 
     def _finish_lists(
         self,
         lists: ListReader,
-        small: _Small,
+        small: Opened,
         ids: slice,
         start: int,
         stop: int,
@@ -237,23 +265,23 @@ class MiniBlockPage(PageReader):
         if cut.values:
             counts = table.counts[ids]
             items = None if small.items is None else small.items.of(ids)
-            values = self._chunks.decode(data, cut.pieces, counts, items)
+            values = small.chunks.decode(data, cut.pieces, counts, items)
             if cut.values != values.count:
                 values = slice_block(values, cut.first_value, cut.values)
-        return Leaf(values, stop - start, len(cut.rep), self._form.layers, cut.rep, cut.definition)
+        return Leaf(values, stop - start, len(cut.rep), self.form.layers, cut.rep, cut.definition)
 
     # ------------------------------------------------------------------ positions
 
     def _take(
-        self, rows: NDArray[np.int64], small: _Small, chunks: pa.Buffer | None
+        self, rows: NDArray[np.int64], small: Opened, chunks: pa.Buffer | None
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
         low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= self.rows:
             raise self._no_row(low if low < 0 else high)
-        if self._lists is not None and table.rows is not None:
+        if small.lists is not None and table.rows is not None:
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
-            pick = partial(self._pick_lists, self._lists, small, rows, located)
+            pick = partial(self._pick_lists, small.lists, small, rows, located)
             return self._with_chunks(small, chunks, located.ids, pick)
         chunk = table.find(rows)
         index = rows - table.firsts[chunk]
@@ -267,7 +295,7 @@ class MiniBlockPage(PageReader):
 
     def _pick_flat(
         self,
-        small: _Small,
+        small: Opened,
         ids: NDArray[np.int64],
         slot: NDArray[np.int64],
         index: NDArray[np.int64],
@@ -275,20 +303,20 @@ class MiniBlockPage(PageReader):
         starts: NDArray[np.int64],
     ) -> Leaf:
         table = small.table
-        headers = self._chunks.headers(data, starts, table.sizes[ids])
+        headers = small.chunks.headers(data, starts, table.sizes[ids])
         counts = table.counts[ids]
-        pieces = self._chunks.pieces_of(headers)
-        values = self._chunks.pick(data, pieces, counts, small.items, slot, index)
-        leaf = Leaf(values, len(slot), len(slot), self._form.layers)
-        if self._form.definition is not None:
+        pieces = small.chunks.pieces_of(headers)
+        values = small.chunks.pick(data, pieces, counts, small.items, slot, index)
+        leaf = Leaf(values, len(slot), len(slot), self.form.layers)
+        if self.form.definition is not None:
             position = (np.cumsum(counts) - counts)[slot] + index
-            self._levels.pick_flat(leaf, data, headers, counts, position)
+            small.levels.pick_flat(leaf, data, headers, counts, position)
         return leaf
 
     def _pick_lists(
         self,
         lists: ListReader,
-        small: _Small,
+        small: Opened,
         rows: NDArray[np.int64],
         located: Located,
         data: pa.Buffer,
@@ -299,29 +327,29 @@ class MiniBlockPage(PageReader):
         values = None
         if len(picked.slots):
             items = None if small.items is None else small.items.of(ids)
-            values = self._chunks.pick(
-                data, picked.pieces, table.counts[ids], items, picked.slots, picked.index
+            values = small.chunks.pick(
+                data, picked.pieces, table.counts[ids], items, picked.slots, picked.places
             )
         return Leaf(
             values,
             len(rows),
             len(picked.rep),
-            self._form.layers,
+            self.form.layers,
             picked.rep,
             picked.definition,
         )
 
-    def _take_one(self, small: _Small, data: pa.Buffer, row: int) -> Leaf:
+    def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
         """One row of a page without lists, with as few Python steps as can be."""
-        form, table = self._form, small.table
+        form, table = self.form, small.table
         chunk = table.find_one(row)
         start, size = table.offsets.item(chunk), table.sizes.item(chunk)
         count, index = table.counts.item(chunk), row - table.firsts.item(chunk)
-        levels, pieces = self._chunks.header(data, start, size)
-        values = self._chunks.pick_one(data, pieces, count, small.items, index)
+        levels, pieces = small.chunks.header(data, start, size)
+        values = small.chunks.pick_one(data, pieces, count, small.items, index)
         leaf = Leaf(values, 1, 1, form.layers)
         if form.definition is not None:
-            level = self._levels.one(data, pieces[0], levels, count, index)
+            level = small.levels.one(data, pieces[0], levels, count, index)
             if not form.nullable_item:
                 leaf.definition = np.array([level], np.uint16)
             elif level:
@@ -329,7 +357,26 @@ class MiniBlockPage(PageReader):
         return leaf
 
     def _no_row(self, row: int) -> RowIndexError:
-        return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self._page.where})")
+        return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
+
+
+MAX_JOINED_DICTIONARY = 32 * 1024
+"""Bytes of a dictionary at most in pages that are read as one: all of them are loaded."""
+
+
+def joined_kin(form: MiniBlockForm, page: PageBytes) -> object:
+    """What pages with lists must have in common to be read as one.
+
+    Their encodings, and the mapping that their chunks lie in.
+    """
+    if page.at_hand is None or not page.ranges:
+        return None
+    if form.dictionary is not None and (
+        # Indices are moved to the place of their dictionary among all of them.
+        getattr(form.value, "bits", 0) < 32 or page.ranges[2].size > MAX_JOINED_DICTIONARY
+    ):
+        return None
+    return form, page.at_hand[1].address - page.ranges[1].offset
 
 
 def _without_chunks(buffers: Sequence[T]) -> list[T]:

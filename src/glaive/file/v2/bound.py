@@ -25,18 +25,27 @@ from glaive.types import Where
 
 __all__ = ["Column", "FieldColumns", "FileColumns"]
 
+MOST_JOINED = 1024
+"""Pages that are read as one at most: the first use of any loads the tables of all."""
+
 
 class Column:
-    """One physical column: its pages, and the row each begins at."""
+    """One physical column: its pages, and the row each begins at.
 
-    __slots__ = ("pages", "starts", "where")
+    ``cuts`` are the rows at which a reader of all rows should cut.
+    """
+
+    __slots__ = ("cuts", "pages", "starts", "where")
 
     def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
-        self.pages = [page for page in pages if page.rows]
+        self.pages = _joined([page for page in pages if page.rows])
         self.where = where
         self.starts = [0]
+        self.cuts: list[int] = []
         for page in self.pages:
-            self.starts.append(self.starts[-1] + page.rows)
+            start = self.starts[-1]
+            self.cuts += [start, *[start + cut for cut in page.cuts]]
+            self.starts.append(start + page.rows)
 
     @property
     def rows(self) -> int:
@@ -44,11 +53,25 @@ class Column:
         return self.starts[-1]
 
 
+def _joined(pages: list[PageReader]) -> list[PageReader]:
+    """Read neighbours of equal kin as one page."""
+    found: list[PageReader] = []
+    at = 0
+    while at < len(pages):
+        kin, end = pages[at].kin, at + 1
+        while kin is not None and end < min(at + MOST_JOINED, len(pages)) and pages[end].kin == kin:
+            end += 1
+        found.append(pages[at] if end == at + 1 else pages[at].join(pages[at:end]))
+        at = end
+    return found
+
+
 class FieldColumns:
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
-        "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where", "field", "num_rows",
+        "_advice", "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where",
+        "field", "num_rows",
     )  # fmt: skip
 
     def __init__(
@@ -62,13 +85,16 @@ class FieldColumns:
         present = [column for column in columns if column is not None]
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
+        # Pages that are joined may be cut anywhere: the column with most cuts decides.
+        advice = max((column.cuts for column in present), key=len, default=[])
+        self._advice = np.array(sorted({*cuts, *advice}), np.int64)
         self._where = present[0].where if present else Where(reader.path, None, node.name)
         self._flat = not node.children and bool(present)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
 
     def cuts(self) -> NDArray[np.int64]:
-        """Row numbers at which segments begin, ascending, both ends included."""
-        return np.array(self._cuts, np.int64)
+        """Row numbers at which to cut when reading all rows, ascending, both ends included."""
+        return self._advice
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
@@ -139,7 +165,7 @@ class FieldColumns:
             if len(rows) == 0:
                 return self._no_rows()
             return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
-        segments = np.searchsorted(self.cuts(), rows, side="right") - 1
+        segments = np.searchsorted(self._cuts, rows, side="right") - 1
         first = int(segments[0])
         if (segments == first).all():
             return self._take_segment(rows, first)

@@ -334,12 +334,13 @@ def put_entries(
 def pick_rows(
     data: int,
     data_size: int,
-    starts: int,
     sizes: int,
     counts: int,
     row_starts: int,
-    row_counts: int,
     enters: int,
+    table_chunks: int,
+    ids: int,
+    starts: int,
     chunks: int,
     form: int,
     rows: int,
@@ -361,13 +362,15 @@ def pick_rows(
 ) -> tuple[int, int]:
     """Collect the levels of rows, and where their values lie; returns (entries, visible).
 
-    The entries are negative when a chunk is broken. Nothing is written beyond ``room``
+    The chunks ``ids`` of the table lie at ``starts``; rows say in which of those they begin
+    and end. The entries are negative when a chunk is broken. Nothing is written beyond ``room``
     entries; when there are more, their number tells how much room is needed.
     """
     max_rep = load_i64(form + 48)
     visible_max = load_i64(form + 56)
     definition = scratch_def if load_i64(form + 16) != 0 else 0
     current = np.int64(-1)
+    first_row = np.int64(0)
     levels = np.int64(0)
     done = np.int64(0)
     seen = np.int64(0)
@@ -379,16 +382,22 @@ def pick_rows(
         fresh = True
         while True:
             if chunk != current:
+                if chunk < 0 or chunk >= chunks or end >= chunks:
+                    return np.int64(BROKEN), seen
                 at = 8 * chunk
+                number = load_i64(ids + at)
+                if number < 0 or number >= table_chunks:
+                    return np.int64(BROKEN), seen
+                first_row = load_i64(row_starts + 8 * number)
                 levels = chunk_levels(
                     data,
                     data_size,
                     load_i64(starts + at),
-                    load_i64(sizes + at),
+                    load_i64(sizes + 8 * number),
                     form,
-                    load_i64(counts + at),
-                    load_i64(row_counts + at),
-                    np.int64(load_u8(enters + chunk)),
+                    load_i64(counts + 8 * number),
+                    load_i64(row_starts + 8 * number + 8) - first_row,
+                    np.int64(load_u8(enters + number)),
                     piece_starts + at,
                     piece_sizes + at,
                     8 * chunks,
@@ -402,9 +411,11 @@ def pick_rows(
             low = np.int64(0)
             value = np.int64(0)
             if fresh:
-                nth = load_i64(rows + 8 * i) - load_i64(row_starts + 8 * chunk)
+                nth = load_i64(rows + 8 * i) - first_row
+                if nth < 0:
+                    return np.int64(BROKEN), seen
                 low = find_row(scratch_rep, levels, max_rep, nth)
-                if low == levels:
+                if low >= levels:
                     return np.int64(BROKEN), seen
                 value = low
                 if definition != 0:
