@@ -69,11 +69,16 @@ class Steps:
         ):
             bar = progress.add_task(label, total=None, tasks="")
             future = worker.submit(work)
-            while wait([future], POLL_SECONDS).not_done:
-                finished, total = self._tasks()
-                if total:
-                    text = f"{finished}/{total} tasks"
-                    progress.update(bar, completed=finished, total=total, tasks=text)
+            try:
+                while wait([future], POLL_SECONDS).not_done:
+                    finished, total = self._tasks()
+                    if total:
+                        text = f"{finished}/{total} tasks"
+                        progress.update(bar, completed=finished, total=total, tasks=text)
+            except KeyboardInterrupt:
+                if self.spark is not None:
+                    self.spark.sparkContext.cancelAllJobs()
+                raise
             result = future.result()
         step = Step(label, time.perf_counter() - start)
         self.done.append(step)
