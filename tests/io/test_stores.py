@@ -139,6 +139,8 @@ class TestReading:
         reader = store.open("x")
         for advice in ("random", "sequential", "willneed", "normal"):
             reader.advise([ByteRange(0, 10), ByteRange(900, 20)], advice)
+        for pattern in ("random", "sequential", "random"):
+            reader.expect(pattern)
         assert reader.read([ByteRange(900, 20)])[0].to_pybytes() == CONTENT[900:920]
 
 

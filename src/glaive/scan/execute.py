@@ -186,10 +186,14 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
 def _page_jobs(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int, int, int]]:
     for bound, rows in _opened(view, plan):
         for at, column in enumerate(bound.columns):
-            cuts = np.clip(column.cuts(), rows.start, rows.stop)
+            cuts = column.cuts()
+            if len(cuts) == 2:  # one page: the usual case
+                cuts = np.array([rows.start, rows.stop])
+            else:
+                cuts = np.unique(np.clip(cuts, rows.start, rows.stop))
             most = value_bytes(column.field.type)
             most = max(_ALIGNED, _JOB_BYTES // most // _ALIGNED * _ALIGNED)
-            for start, stop in pairwise(np.unique(cuts).tolist()):
+            for start, stop in pairwise(cuts.tolist()):
                 step = most if stop - start > 2 * most else stop - start
                 for first in range(start, stop, step):
                     yield bound, at, first, min(first + step, stop)

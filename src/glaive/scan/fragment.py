@@ -15,7 +15,7 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.protocol import BoundColumn, BoundColumns
 from glaive.format.fields import Field
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
+from glaive.format.fragment import DataFile, Fragment
 from glaive.format.rowids import decode_row_ids
 from glaive.io.store import RangeReader
 from glaive.scan.projection import ROW_ID, Projection
@@ -117,7 +117,21 @@ def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> 
         A column has other rows than the fragment, or a column that is never null is nowhere.
     """
     fragment = snapshot.manifest.fragment(position)
-    homes = _homes(fragment)
+    if len(fragment.files) == 1:
+        entry = fragment.files[0]
+        column_of = _columns(entry)
+        if column_of.keys() >= projection.leaves:  # the usual case: all in one file
+            file = snapshot.open_file(entry)
+            all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
+            return BoundFragment(
+                snapshot, fragment, projection, all_of_it.columns, all_of_it, [file.reader]
+            )
+    return _bind_several(snapshot, fragment, projection)
+
+
+def _bind_several(snapshot: Snapshot, fragment: Fragment, projection: Projection) -> BoundFragment:
+    """Bind columns that are in several files, or in none."""
+    homes = {field_id: at for at, file in enumerate(fragment.files) for field_id in _columns(file)}
     by_file: dict[int, list[Field]] = {}
     parts: list[list[int]] = []
     for field in projection.fields:
@@ -137,8 +151,7 @@ def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> 
     for at, fields in by_file.items():
         entry = fragment.files[at]
         reader = snapshot.open_file(entry)
-        column_of = dict(zip(entry.fields, entry.column_indices, strict=True))
-        bound[at] = reader.bind(fields, column_of, fragment.physical_rows)
+        bound[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
         readers.append(reader.reader)
     left = {at: iter(columns.columns) for at, columns in bound.items()}
     columns: list[BoundColumn] = []
@@ -154,19 +167,15 @@ def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> 
     return BoundFragment(snapshot, fragment, projection, columns, whole, readers)
 
 
-def _homes(fragment: Fragment) -> dict[int, int]:
-    """Which of the fragment's files holds each field id."""
-    homes: dict[int, int] = {}
-    for at, file in enumerate(fragment.files):
-        if len(file.fields) != len(file.column_indices):
-            raise UnsupportedFeatureError(
-                f"data file {file.path} is of format {file.version}, which this version of "
-                "glaive does not read yet. Rewrite the dataset with format 2.1 or newer."
-            )
-        for field_id, column in zip(file.fields, file.column_indices, strict=True):
-            if field_id >= 0 and column >= 0:
-                homes[field_id] = at
-    return homes
+def _columns(file: DataFile) -> dict[int, int]:
+    """Column index by id of the fields that a file holds."""
+    if len(file.fields) != len(file.column_indices):
+        raise UnsupportedFeatureError(
+            f"data file {file.path} is of format {file.version}, which this version of glaive "
+            "does not read yet. Rewrite the dataset with format 2.1 or newer."
+        )
+    pairs = zip(file.fields, file.column_indices, strict=True)
+    return {field_id: column for field_id, column in pairs if field_id >= 0 and column >= 0}
 
 
 def _within(field: Field, homes: dict[int, int], file: int) -> Field:

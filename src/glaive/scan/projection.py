@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ class Output:
     system: str | None = None
 
 
-@dataclass(frozen=True)  # no slots: kept as a cache key with its hash worked out once
+@dataclass(frozen=True)  # no slots: a derived value is cached on the instance
 class Projection:
     """What is read and what comes out.
 
@@ -54,9 +54,10 @@ class Projection:
     schema: pa.Schema
     plain: bool
 
-    def wants(self, system: str) -> bool:
-        """Whether the result has this system column."""
-        return any(output.system == system for output in self.outputs)
+    @cached_property
+    def leaves(self) -> frozenset[int]:
+        """Ids of the fields that own the physical columns to be read."""
+        return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
 
 def column_names(columns: object) -> tuple[str, ...] | None:
