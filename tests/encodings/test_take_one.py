@@ -12,6 +12,7 @@ from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
+from glaive.encodings.values.byte_stream_split import ByteStreamSplit
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.rle import RunLength
@@ -60,6 +61,8 @@ def test_fixed_width_values(data: st.DataObject, bits: int, count: int) -> None:
     picks = data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=8))
     for encoding in (Flat(bits), InlineBitpacking(bits)):
         _same_both_ways(encoding, block, picks)
+    if bits in (32, 64):
+        _same_both_ways(ByteStreamSplit(bits), block, picks)
     runs = FixedWidth(pa.py_buffer(np.sort(values % 5).tobytes()), bits, count)
     _same_both_ways(RunLength(bits), runs, picks)
 

@@ -145,9 +145,9 @@ def test_a_chunk_that_does_not_add_up_is_damage(tmp_path: Path, at: int, byte: i
         read(tmp_path, bytes(data))
 
 
-BYTE_STREAMS = (
-    "mini_block_layout { value_compression { byte_stream_split { values { flat {"
-    " bits_per_value: 32 } } } } layers: REPDEF_ALL_VALID_ITEM num_buffers: 1 num_items: 1 }"
+MISPLACED = (
+    "mini_block_layout { value_compression { constant { value: '0000' } }"
+    " layers: REPDEF_ALL_VALID_ITEM num_buffers: 1 num_items: 1 }"
 )
 
 
@@ -156,7 +156,7 @@ BYTE_STREAMS = (
     ("layout", "named"),
     [
         ("blob_layout { inner_layout { constant_layout { } } }", "blob_layout"),
-        (BYTE_STREAMS, "byte_stream_split"),
+        (MISPLACED, "constant"),
     ],
 )
 def test_what_this_reader_does_not_know_is_named(tmp_path: Path, layout: str, named: str) -> None:

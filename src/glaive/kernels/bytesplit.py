@@ -1,0 +1,180 @@
+"""Byte streams: the first bytes of all values of a chunk, then their second bytes, …
+
+Specification: "Byte stream split" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+
+__all__ = ["WORD_BITS", "exercise", "join_bytes", "split_bytes", "take_bytes"]
+
+WORD_BITS = (32, 64)
+"""Widths of values that can be split."""
+
+Int64s = NDArray[np.int64]
+
+
+def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np.uint8]:
+    """Split the first ``counts[0]`` values into streams, then the next ``counts[1]``, …
+
+    Every chunk is as long as its values: stream by stream, lowest byte first.
+    """
+    counts = np.ascontiguousarray(counts, np.int64)
+    width = _width(word_bits)
+    total = int(counts.sum())
+    if (len(counts) and int(counts.min()) < 0) or total > values.size // width:
+        raise ValueError(f"chunks of {total} values out of {values.size // width}")
+    out = as_array(allocate(total * width))
+    if use_loops(total):
+        from glaive.kernels.loops import bytesplit as loops
+
+        loops.split(address(values), address(counts), len(counts), width, address(out))
+        return out
+    at = _places(np.cumsum(counts) - counts, counts, width)
+    out[at.reshape(-1)] = as_array(values)[: total * width]
+    return out
+
+
+def join_bytes(
+    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
+) -> pa.Buffer:
+    """Put the values of chunks together; chunk ``i`` has ``counts[i]`` values.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk does not lie within ``data``.
+    """
+    starts, counts = _checked(data, starts, counts, word_bits, where)
+    width = word_bits // 8
+    total = int(counts.sum())
+    target = allocate(total * width)
+    if use_loops(total):
+        from glaive.kernels.loops import bytesplit as loops
+
+        loops.join(
+            data.address, address(starts), address(counts), len(counts), width, target.address
+        )
+        return target
+    first = np.cumsum(counts) - counts
+    at = _places(first, counts, width) + np.repeat(starts - first * width, counts)[:, None]
+    as_array(target)[:] = as_array(data)[at.reshape(-1)]
+    return target
+
+
+def take_bytes(
+    data: pa.Buffer,
+    starts: Int64s,
+    counts: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    word_bits: int,
+    where: object,
+) -> pa.Buffer:
+    """Put together value ``index[i]`` of chunk ``chunk[i]`` for every i.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk does not lie within ``data``, or a value not within its chunk.
+    """
+    starts, counts = _checked(data, starts, counts, word_bits, where)
+    chunk = np.ascontiguousarray(chunk, np.int64)
+    index = np.ascontiguousarray(index, np.int64)
+    if len(chunk) != len(index):
+        raise ValueError(f"{len(chunk)} chunks and {len(index)} positions")
+    wanted, width = len(chunk), word_bits // 8
+    target = allocate(wanted * width)
+    if use_loops(wanted):
+        from glaive.kernels.loops import bytesplit as loops
+
+        bad = loops.take(
+            data.address,
+            address(starts),
+            address(counts),
+            len(counts),
+            address(chunk),
+            address(index),
+            wanted,
+            width,
+            target.address,
+        )
+    else:
+        bad = _take_numpy(data, starts, counts, chunk, index, width, target)
+    if bad >= 0:
+        raise CorruptFileError(
+            "byte streams of a chunk",
+            expected=f"value {index[bad]} in chunk {chunk[bad]} of {len(starts)}",
+            found="a chunk that ends before it",
+            where=where,
+        )
+    return target
+
+
+def _take_numpy(
+    data: pa.Buffer,
+    starts: Int64s,
+    counts: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    width: int,
+    target: pa.Buffer,
+) -> int:
+    good = (chunk >= 0) & (chunk < len(counts)) & (index >= 0)
+    if good.all():
+        good = index < counts[chunk]
+    if not good.all():
+        return int(np.argmin(good))
+    at = (starts[chunk] + index)[:, None] + counts[chunk][:, None] * np.arange(width)
+    as_array(target)[:] = as_array(data)[at.reshape(-1)]
+    return -1
+
+
+def _places(first: Int64s, counts: Int64s, width: int) -> Int64s:
+    """Where the bytes of each value stand when the chunks follow each other."""
+    within = np.arange(int(counts.sum())) - np.repeat(first, counts)
+    start = np.repeat(first * width, counts) + within
+    places: Int64s = start[:, None] + np.repeat(counts, counts)[:, None] * np.arange(width)
+    return places
+
+
+def _width(word_bits: int) -> int:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"values of {word_bits} bits; expected one of {WORD_BITS}")
+    return word_bits // 8
+
+
+def _checked(
+    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
+) -> tuple[Int64s, Int64s]:
+    width = _width(word_bits)
+    starts = np.ascontiguousarray(starts, np.int64)
+    counts = np.ascontiguousarray(counts, np.int64)
+    if len(starts) != len(counts):
+        raise ValueError(f"{len(starts)} starts and {len(counts)} counts of chunks")
+    good = (starts >= 0) & (counts >= 0) & (counts <= (data.size - starts) // width)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "byte streams of a chunk",
+            expected=f"{width} streams of {counts[i]} bytes within {data.size}",
+            found=f"byte {starts[i]} as their start",
+            where=where,
+        )
+    return starts, counts
+
+
+def exercise() -> None:
+    """Call every door once with little data."""
+    zero, nine = np.zeros(1, np.int64), np.full(1, 9, np.int64)
+    values = as_buffer(np.arange(18, dtype="<u4"))
+    for bits in WORD_BITS:
+        data = as_buffer(split_bytes(values, nine, bits))
+        join_bytes(data, zero, nine, bits, "warm-up")
+        take_bytes(data, zero, nine, zero, zero, bits, "warm-up")

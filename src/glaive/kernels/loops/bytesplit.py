@@ -1,0 +1,189 @@
+"""Compiled loops over byte streams; their doors are in ``glaive.kernels.bytesplit``.
+
+Eight values at a time: their bytes are a square of 8 × 8 (or two of 4 × 4), which is turned
+over its diagonal in registers, by exchanging ever larger corners. The same turn splits and
+joins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    load_i64,
+    load_u8,
+    load_u32,
+    load_u64,
+    loop,
+    store_u8,
+    store_u32,
+    store_u64,
+)
+
+BYTES = np.uint64(0x00FF00FF00FF00FF)
+PAIRS = np.uint64(0x0000FFFF0000FFFF)
+FOURS = np.uint64(0x00000000FFFFFFFF)
+STEP_1 = np.uint64(8)
+STEP_2 = np.uint64(16)
+STEP_4 = np.uint64(32)
+
+
+@loop
+def swap(a: np.uint64, b: np.uint64, step: np.uint64, mask: np.uint64) -> tuple[int, int]:
+    """Exchange the upper corner of ``a`` with the lower corner of ``b``."""
+    moved = ((a >> step) ^ b) & mask
+    return a ^ (moved << step), b ^ moved
+
+
+@loop
+def turn_8(source: int, from_step: int, target: int, to_step: int) -> None:
+    """Turn 8 rows of 8 bytes, a step apart: byte c of row r becomes byte r of row c."""
+    a = load_u64(source)
+    b = load_u64(source + from_step)
+    c = load_u64(source + 2 * from_step)
+    d = load_u64(source + 3 * from_step)
+    e = load_u64(source + 4 * from_step)
+    f = load_u64(source + 5 * from_step)
+    g = load_u64(source + 6 * from_step)
+    h = load_u64(source + 7 * from_step)
+    a, b = swap(a, b, STEP_1, BYTES)
+    c, d = swap(c, d, STEP_1, BYTES)
+    e, f = swap(e, f, STEP_1, BYTES)
+    g, h = swap(g, h, STEP_1, BYTES)
+    a, c = swap(a, c, STEP_2, PAIRS)
+    b, d = swap(b, d, STEP_2, PAIRS)
+    e, g = swap(e, g, STEP_2, PAIRS)
+    f, h = swap(f, h, STEP_2, PAIRS)
+    a, e = swap(a, e, STEP_4, FOURS)
+    b, f = swap(b, f, STEP_4, FOURS)
+    c, g = swap(c, g, STEP_4, FOURS)
+    d, h = swap(d, h, STEP_4, FOURS)
+    store_u64(target, a)
+    store_u64(target + to_step, b)
+    store_u64(target + 2 * to_step, c)
+    store_u64(target + 3 * to_step, d)
+    store_u64(target + 4 * to_step, e)
+    store_u64(target + 5 * to_step, f)
+    store_u64(target + 6 * to_step, g)
+    store_u64(target + 7 * to_step, h)
+
+
+@loop
+def join_4(source: int, stream: int, target: int) -> None:
+    """Eight values of 4 bytes, out of 4 streams that are ``stream`` bytes apart."""
+    a = load_u64(source)
+    b = load_u64(source + stream)
+    c = load_u64(source + 2 * stream)
+    d = load_u64(source + 3 * stream)
+    a, b = swap(a, b, STEP_1, BYTES)
+    c, d = swap(c, d, STEP_1, BYTES)
+    a, c = swap(a, c, STEP_2, PAIRS)
+    b, d = swap(b, d, STEP_2, PAIRS)
+    # The lower halves are values 0 to 3, the upper ones 4 to 7.
+    store_u64(target, (a & FOURS) | (b << STEP_4))
+    store_u64(target + 8, (c & FOURS) | (d << STEP_4))
+    store_u64(target + 16, (a >> STEP_4) | (b & ~FOURS))
+    store_u64(target + 24, (c >> STEP_4) | (d & ~FOURS))
+
+
+@loop
+def split_4(source: int, target: int, stream: int) -> None:
+    """Eight values of 4 bytes, into 4 streams that are ``stream`` bytes apart."""
+    a = np.uint64(load_u32(source)) | (np.uint64(load_u32(source + 16)) << STEP_4)
+    b = np.uint64(load_u32(source + 4)) | (np.uint64(load_u32(source + 20)) << STEP_4)
+    c = np.uint64(load_u32(source + 8)) | (np.uint64(load_u32(source + 24)) << STEP_4)
+    d = np.uint64(load_u32(source + 12)) | (np.uint64(load_u32(source + 28)) << STEP_4)
+    a, b = swap(a, b, STEP_1, BYTES)
+    c, d = swap(c, d, STEP_1, BYTES)
+    a, c = swap(a, c, STEP_2, PAIRS)
+    b, d = swap(b, d, STEP_2, PAIRS)
+    store_u64(target, a)
+    store_u64(target + stream, b)
+    store_u64(target + 2 * stream, c)
+    store_u64(target + 3 * stream, d)
+
+
+@loop
+def join_value(source: int, stream: int, width: int) -> np.uint64:
+    """One value out of ``width`` streams."""
+    word = np.uint64(0)
+    for byte in range(width):
+        part = np.uint64(load_u8(source + byte * stream))
+        word |= part << np.uint64(8 * byte)
+    return word
+
+
+@loop
+def join(data: int, starts: int, counts: int, chunks: int, width: int, target: int) -> None:
+    """Chunk after chunk, ``counts[i]`` values out of streams of as many bytes each."""
+    for chunk in range(chunks):
+        source = data + load_i64(starts + chunk * 8)
+        count = load_i64(counts + chunk * 8)
+        done = 0
+        if width == 8:
+            while done + 8 <= count:
+                turn_8(source + done, count, target + done * 8, 8)
+                done += 8
+        else:
+            while done + 8 <= count:
+                join_4(source + done, count, target + done * 4)
+                done += 8
+        while done < count:
+            word = join_value(source + done, count, width)
+            if width == 8:
+                store_u64(target + done * 8, word)
+            else:
+                store_u32(target + done * 4, word)
+            done += 1
+        target += count * width
+
+
+@loop
+def split(values: int, counts: int, chunks: int, width: int, target: int) -> None:
+    """The other way round, chunk after chunk."""
+    for chunk in range(chunks):
+        count = load_i64(counts + chunk * 8)
+        done = 0
+        if width == 8:
+            while done + 8 <= count:
+                turn_8(values + done * 8, 8, target + done, count)
+                done += 8
+        else:
+            while done + 8 <= count:
+                split_4(values + done * 4, target + done, count)
+                done += 8
+        while done < count:
+            for byte in range(width):
+                store_u8(target + byte * count + done, load_u8(values + done * width + byte))
+            done += 1
+        values += count * width
+        target += count * width
+
+
+@loop
+def take(
+    data: int,
+    starts: int,
+    counts: int,
+    chunks: int,
+    chunk: int,
+    index: int,
+    wanted: int,
+    width: int,
+    target: int,
+) -> int:
+    """Return the first position that lies outside its chunk, -1 when there is none."""
+    for i in range(wanted):
+        c = load_i64(chunk + i * 8)
+        at = load_i64(index + i * 8)
+        if c < 0 or c >= chunks or at < 0:
+            return i
+        count = load_i64(counts + c * 8)
+        if at >= count:
+            return i
+        word = join_value(data + load_i64(starts + c * 8) + at, count, width)
+        if width == 8:
+            store_u64(target + i * 8, word)
+        else:
+            store_u32(target + i * 4, word)
+    return -1

@@ -1,0 +1,93 @@
+"""Byte streams: both tiers agree, splitting and joining are inverse, damage is reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import force_tier
+from glaive.kernels.bytesplit import join_bytes, split_bytes, take_bytes
+
+TIERS = ("numpy", "numba")
+RANDOM = np.random.default_rng(8).integers(0, 256, 8 * 400, np.uint8)
+
+
+@pytest.mark.spec("bss-1")
+@pytest.mark.parametrize("tier", TIERS)
+def test_streams_begin_with_the_lowest_bytes_of_all_values(tier: Any) -> None:
+    values = pa.py_buffer(np.array([0x04030201, 0x14131211, 0x24232221], "<u4"))
+    with force_tier(tier):
+        found = split_bytes(values, np.array([2, 1]), 32)
+    assert found.tobytes().hex() == "0111021203130414" + "21222324"
+
+
+@given(
+    counts=st.lists(st.integers(0, 60), max_size=6),
+    bits=st.sampled_from([32, 64]),
+    gap=st.integers(0, 5),
+)
+def test_splitting_and_joining_are_inverse(counts: list[int], bits: int, gap: int) -> None:
+    each, width = np.array(counts, np.int64), bits // 8
+    values = pa.py_buffer(RANDOM[: int(each.sum()) * width].tobytes())
+    sizes = each * width
+    packed = np.cumsum(sizes) - sizes
+    starts = packed + gap * np.arange(1, len(each) + 1)
+    expected = [
+        RANDOM[at : at + size].reshape(-1, width).T.tobytes()
+        for at, size in zip(packed, sizes, strict=True)
+    ]
+    data = pa.py_buffer(b"".join(b"\xff" * gap + part for part in expected))
+    for tier in TIERS:
+        with force_tier(tier):
+            assert split_bytes(values, each, bits).tobytes() == b"".join(expected)
+            assert join_bytes(data, starts, each, bits, "test").equals(values)
+
+
+@given(
+    wanted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 19)), max_size=30),
+    bits=st.sampled_from([32, 64]),
+)
+def test_values_are_taken_in_any_order(wanted: list[tuple[int, int]], bits: int) -> None:
+    counts = np.array([20, 31, 20])
+    rows = RANDOM[: 71 * (bits // 8)].reshape(71, -1)
+    chunk, index = np.array(wanted, np.int64).reshape(-1, 2).T
+    first = np.cumsum(counts) - counts
+    for tier in TIERS:
+        with force_tier(tier):
+            data = pa.py_buffer(split_bytes(pa.py_buffer(RANDOM), counts, bits))
+            taken = take_bytes(data, first * (bits // 8), counts, chunk, index, bits, "test")
+        assert taken.to_pybytes() == rows[first[chunk] + index].tobytes()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("start", "count"), [(0, 5), (-1, 1), (13, 1), (0, -1), (2**62, 2**62)])
+def test_chunks_outside_of_the_page_are_reported(tier: Any, start: int, count: int) -> None:
+    data, starts, counts = pa.py_buffer(bytes(16)), np.array([start]), np.array([count])
+    zero = np.zeros(1, np.int64)
+    with force_tier(tier):
+        with pytest.raises(CorruptFileError, match="4 streams"):
+            join_bytes(data, starts, counts, 32, "a.lance")
+        with pytest.raises(CorruptFileError, match="4 streams"):
+            take_bytes(data, starts, counts, zero, zero, 32, "a.lance")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("chunk", "index"), [(0, 4), (1, 0), (-1, 0), (0, -1)])
+def test_values_outside_of_a_chunk_are_reported(tier: Any, chunk: int, index: int) -> None:
+    place = (np.zeros(1, np.int64), np.array([4]), np.array([chunk]), np.array([index]))
+    with force_tier(tier), pytest.raises(CorruptFileError, match="ends before it"):
+        take_bytes(pa.py_buffer(bytes(16)), *place, 32, "a.lance")
+
+
+def test_other_widths_are_refused() -> None:
+    one = np.ones(1, np.int64)
+    with pytest.raises(ValueError, match="values of 16 bits"):
+        split_bytes(pa.py_buffer(bytes(8)), one, 16)
+    with pytest.raises(ValueError, match="chunks of 1 values out of 0"):
+        split_bytes(pa.py_buffer(bytes(3)), one, 32)
