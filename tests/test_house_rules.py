@@ -373,6 +373,16 @@ def test_exceptions_to_the_checks_give_their_reason() -> None:
     assert not found, f"say why on the line, behind a second #: {found}"
 
 
+def test_every_folder_is_on_the_map() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in sources()} - {
+        "src",
+        "src/glaive",
+    }
+    missing = sorted(folder for folder in folders if f"`{folder}/`" not in text)
+    assert not missing, "say in ARCHITECTURE.md what these folders are for"
+
+
 def test_every_decision_is_in_the_index() -> None:
     folder = DOCS / "adr"
     index = (folder / "README.md").read_text("utf-8")

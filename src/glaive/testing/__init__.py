@@ -1,1 +1,0 @@
-"""Layer 9: the test kit that ships with the package."""
