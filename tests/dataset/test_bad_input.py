@@ -93,7 +93,7 @@ def test_an_unknown_file_version_is_named(place: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-8:-4] = (7).to_bytes(2, "little") + (1).to_bytes(2, "little")
     path.write_bytes(content)
-    message = r"7\.1.*this reader knows.*upgrade"
+    message = r"(?i)7\.1.*this reader knows.*upgrade"
     with pytest.raises(UnsupportedFeatureError, match=message) as caught:
         glaive.dataset(place).to_table()
     assert str(path) in str(caught.value)

@@ -81,16 +81,14 @@ class TestModes:
             ("max_bytes_per_file", -1, OptionError),
             ("max_rows_per_file", 1.5, OptionError),
             ("data_storage_version", "9.9", OptionError),
-            ("data_storage_version", "0.1", UnsupportedFeatureError),
             ("max_row_per_file", 5, OptionError),
             ("initial_bases", ["x"], UnsupportedFeatureError),
-            ("use_legacy_format", True, UnsupportedFeatureError),
         ],
     )
     def test_options_that_cannot_be(
         self, tmp_path: Path, option: str, value: Any, error: type[Exception]
     ) -> None:
-        with pytest.raises(error, match=option if option != "use_legacy_format" else "legacy"):
+        with pytest.raises(error, match=option):
             glaive.write_dataset(TABLE, tmp_path / "t", **{option: value})
         assert files(tmp_path) == []
 
