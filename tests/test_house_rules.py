@@ -18,7 +18,7 @@ import pytest
 import glaive.errors
 from glaive.cli.main import COMMANDS
 from glaive.config import Settings
-from glaive.encodings.registry import page_layouts, value_encodings
+from glaive.encodings.registry import array_encodings, page_layouts, value_encodings
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
@@ -162,7 +162,12 @@ def test_nothing_asks_which_format_version_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("registry", "page"), [(value_encodings, "encodings.md"), (page_layouts, "pages.md")]
+    ("registry", "page"),
+    [
+        (value_encodings, "encodings.md"),
+        (page_layouts, "pages.md"),
+        (array_encodings, "arrays.md"),
+    ],
 )
 def test_everything_on_the_wire_is_documented(
     registry: Callable[[], Mapping[str, type]], page: str
