@@ -90,7 +90,7 @@ def test_head_prints_the_first_rows(call: Call, things: str) -> None:
     ]
     table = call("head", things).stdout
     assert "null" in table
-    assert "[0, 1, 2, 3, … 8 items]" in table
+    assert "[0, 1, 2, … 8 items]" in table
     assert "üüü…" in table
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["examples", "human_bytes", "human_count", "print_rows", "print_table"]
 
 CELL_CHARACTERS = 60
-LIST_ITEMS = 4
+LIST_ITEMS = 3
 PIPE_WIDTH = 200
 
 
