@@ -24,7 +24,7 @@ from glaive.errors import CorruptFileError
 
 __all__ = ["JoinedPages"]
 
-PIECE_VALUES = 256 * 1024
+PIECE_VALUES = 512 * 1024
 """Values after which a reader of all rows should cut: what is decoded at once stays in cache."""
 
 

@@ -197,15 +197,14 @@ class ListReader:
         table: ChunkTable,
         rows: Int64s,
         located: Located,
+        order: Int64s | None,
     ) -> RowPick:
-        """The rows at these positions, in this order, out of the chunks located."""
+        """The rows at these positions, out of the chunks located.
+
+        Row i comes to place ``order[i]``, when that is given.
+        """
         index = _index(table)
         if self._page is not None:
-            wanted, order, sorted_rows = located, None, rows
-            if not located.ascending:
-                order = np.argsort(rows, kind="stable")
-                sorted_rows = rows[order]
-                wanted = Located(located.ids, located.begin[order], located.last[order], True)
             found = pick_levels(
                 data,
                 starts,
@@ -213,26 +212,19 @@ class ListReader:
                 table.counts,
                 index.starts,
                 index.enters,
-                sorted_rows,
-                wanted,
+                rows,
+                located,
                 self._page,
+                order,
             )
             if found is not None:
                 pieces = ValuePieces(found.starts, found.sizes)
-                if order is None:
-                    return RowPick(found.rep, found.definition, found.slots, found.places, pieces)
-                back = np.empty(len(order), np.int64)
-                back[order] = np.arange(len(order))
-                entries = _segments(found.lengths, back)
-                values = entries if self._all_visible else _segments(found.visible, back)
-                definition = found.definition
-                return RowPick(
-                    found.rep[entries],
-                    None if definition is None else definition[entries],
-                    found.slots[values],
-                    found.places[values],
-                    pieces,
-                )
+                return RowPick(found.rep, found.definition, found.slots, found.places, pieces)
+        if order is not None:
+            back = np.empty(len(order), np.int64)
+            back[order] = np.arange(len(order))
+            rows = rows[back]
+            located = Located(located.ids, located.begin[back], located.last[back])
         return self._select(self._decode(data, starts, table, located.ids), table, rows, located)
 
     def _select(
@@ -281,11 +273,6 @@ def _index(table: ChunkTable) -> RowIndex:
     if table.rows is None:
         raise TypeError("a page with lists has a repetition index")
     return table.rows
-
-
-def _segments(lengths: Int64s, order: Int64s) -> Int64s:
-    """Positions of segments of these lengths, one after the other, in another order."""
-    return _spread((np.cumsum(lengths) - lengths)[order], lengths[order])
 
 
 def _spread(begin: Int64s, lengths: Int64s) -> Int64s:

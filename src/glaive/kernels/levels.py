@@ -74,7 +74,8 @@ def resolve_lists(
     entries = len(rep)
     room = entries if room is None else min(room, entries)
     width = offset_bits // 8
-    offsets = allocate((room + 1) * width)
+    # The loop stores up to three offsets too many.
+    offsets = allocate((room + 4) * width)
     next_rep = next_def = None
     if outer:
         next_rep = as_array(allocate(2 * entries), np.uint16)
@@ -143,7 +144,7 @@ def _resolve_lists_numpy(
     null = definition[slot] == null_level if null_level else np.zeros(slots, np.bool_)
     bitmap = as_buffer(np.packbits(~null, bitorder="little"))
     nulls = int(np.count_nonzero(null))
-    if slots >= len(offsets):
+    if slots > len(offsets) - 4:
         return -1, 0, total, nulls, bitmap
     offsets[:slots] = before[slot]
     offsets[slots] = total

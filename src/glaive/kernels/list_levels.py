@@ -153,18 +153,16 @@ def read_levels(
 class Located(NamedTuple):
     """The chunks ``ids`` that hold some rows, ascending.
 
-    Row i begins in chunk ``ids[begin[i]]`` and ends in ``ids[last[i]]``; ``ascending`` says
-    that no row comes before a smaller one.
+    Row i begins in chunk ``ids[begin[i]]`` and ends in ``ids[last[i]]``.
     """
 
     ids: Int64s
     begin: Int64s
     last: Int64s
-    ascending: bool
 
 
 def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> Located:
-    """Find the chunks of rows.
+    """Find the chunks of rows; quicker when they ascend.
 
     Parameters
     ----------
@@ -184,7 +182,7 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> 
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
     ids = base + 16 * wanted
-    touched, ascending = loops.locate_rows(
+    touched = loops.locate_rows(
         address(rows) if wanted else 0,
         wanted,
         address(row_starts),
@@ -199,7 +197,6 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> 
         memory[2 * wanted : 2 * wanted + touched],
         memory[:wanted],
         memory[wanted : 2 * wanted],
-        bool(ascending),
     )
 
 
@@ -214,21 +211,18 @@ def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -
     edges = np.bincount(begin, minlength=chunks + 1) - np.bincount(end, minlength=chunks + 1)
     touched = np.cumsum(edges) > 0
     slots = np.cumsum(touched) - 1
-    ascending = bool((rows[1:] >= rows[:-1]).all())
-    return Located(np.flatnonzero(touched), slots[begin], slots[end - 1], ascending)
+    return Located(np.flatnonzero(touched), slots[begin], slots[end - 1])
 
 
 class PickedLevels(NamedTuple):
     """Levels of picked rows, in order, and where the values of visible entries lie.
 
-    Row i has ``lengths[i]`` entries, of which ``visible[i]`` have values. Value j is number
-    ``places[j]`` of chunk ``slots[j]``; pieces of values as in :class:`ReadLevels`.
+    Value j is number ``places[j]`` of chunk ``slots[j]``; pieces of values as in
+    :class:`ReadLevels`.
     """
 
     rep: Levels
     definition: Levels | None
-    lengths: Int64s
-    visible: Int64s
     slots: Int64s
     places: Int64s
     starts: Int64s
@@ -245,6 +239,7 @@ def pick_levels(
     rows: Int64s,
     located: Located,
     page: Int64s,
+    order: Int64s | None = None,
 ) -> PickedLevels | None:
     """Collect the levels of rows out of the chunks that hold them.
 
@@ -258,8 +253,11 @@ def pick_levels(
         As for :func:`read_levels`, for all chunks of the page.
     rows, located
         What to collect, and what :func:`locate_rows` says of it.
+    order
+        Where each row comes in the result, a permutation; in the order of ``rows`` when
+        omitted.
     """
-    ids, begin, last, _ = located
+    ids, begin, last = located
     chunks, wanted = len(ids), len(rows)
     if not wanted or not use_loops(64 * chunks):
         return None
@@ -277,7 +275,9 @@ def pick_levels(
     base = address(memory)
     lengths = base + 16 * pieces * chunks
     scratch = allocate(2 * (2 * MAX_LEVELS + SLACK))
-    room = ROW_ENTRIES * wanted + 64
+    # Rows of about the usual length; when they are longer it is done again.
+    usual = int(counts.sum()) // max(int(row_starts[-1]), 1) if wanted > 1 else ROW_ENTRIES
+    room = wanted * (usual + 2) * 5 // 4 + 64
     while True:
         rep = allocate(2 * room)
         definition = allocate(2 * room) if has_def else None
@@ -316,18 +316,51 @@ def pick_levels(
         if done <= room:
             break
         room = done
+    shift = 8 * (room + 1)
+    if order is not None:
+        order = _permutation(order, wanted)
+        sorted_rep, sorted_def, sorted_values = rep, definition, values
+        rep = allocate(2 * done)
+        definition = allocate(2 * done) if has_def else None
+        values = allocate(16 * seen)
+        begins = allocate(24 * wanted)
+        loops.reorder_rows(
+            address(order),
+            lengths,
+            lengths + 8 * wanted,
+            wanted,
+            sorted_rep.address,
+            0 if sorted_def is None else sorted_def.address,
+            sorted_values.address,
+            sorted_values.address + shift,
+            begins.address,
+            rep.address,
+            0 if definition is None else definition.address,
+            values.address,
+            values.address + 8 * seen,
+        )
+        shift = 8 * seen
     positions = as_array(values, np.int64)
     piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
     return PickedLevels(
         as_array(rep, np.uint16)[:done],
         None if definition is None else as_array(definition, np.uint16)[:done],
-        memory[-2 * wanted : -wanted],
-        memory[-wanted:],
         positions[:seen],
-        positions[room + 1 : room + 1 + seen],
+        positions[shift // 8 : shift // 8 + seen],
         piece_places[0],
         piece_places[1],
     )
+
+
+def _permutation(order: Int64s, length: int) -> Int64s:
+    """The order as the loop takes it; every number from 0 to below ``length`` occurs once."""
+    order = np.ascontiguousarray(order, np.int64)
+    found = np.zeros(length, np.bool_)
+    if len(order) == length and (not length or 0 <= order.min() <= order.max() < length):
+        found[order] = True
+    if not found.all():
+        raise ValueError(f"an order of {len(order)} places that is no permutation of {length} rows")
+    return order
 
 
 def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) -> None:
@@ -355,4 +388,4 @@ def exercise() -> None:
     rows = np.array([0, 1])
     read_levels(data, zero, size, count, row_starts, enters[:1], page)
     found = locate_rows(rows, row_starts, enters)
-    pick_levels(data, zero, size, count, row_starts, enters, rows, found, page)
+    pick_levels(data, zero, size, count, row_starts, enters, rows, found, page, rows)

@@ -280,8 +280,12 @@ class MiniBlockPage(PageReader):
         if low < 0 or high >= self.rows:
             raise self._no_row(low if low < 0 else high)
         if small.lists is not None and table.rows is not None:
+            order = None
+            if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
+                order = np.argsort(rows)
+                rows = rows[order]
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
-            pick = partial(self._pick_lists, small.lists, small, rows, located)
+            pick = partial(self._pick_lists, small.lists, small, rows, located, order)
             return self._with_chunks(small, chunks, located.ids, pick)
         chunk = table.find(rows)
         index = rows - table.firsts[chunk]
@@ -319,11 +323,12 @@ class MiniBlockPage(PageReader):
         small: Opened,
         rows: NDArray[np.int64],
         located: Located,
+        order: NDArray[np.int64] | None,
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
         table, ids = small.table, located.ids
-        picked = lists.pick(data, starts, table, rows, located)
+        picked = lists.pick(data, starts, table, rows, located, order)
         values = None
         if len(picked.slots):
             items = None if small.items is None else small.items.of(ids)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import Where
 
 __all__ = ["Shredded", "shred", "unshred", "unshred_flat"]
+
+ANY_LEVEL = 65535
+"""No level is higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,7 @@ def shred(node: Node, array: pa.Array) -> list[Shredded]:
     return found
 
 
-def _shred(
-    node: Node, array: pa.Array, entries: lv.Entries, found: list[Shredded], rows: int
-) -> None:
+def _shred(node: Node, array: Any, entries: lv.Entries, found: list[Shredded], rows: int) -> None:
     if node.kind in ("leaf", "empty"):
         valid = validity_flags(array) if node.kind == "leaf" else None
         if node.kind == "empty" or pa.types.is_null(array.type):
@@ -76,7 +77,7 @@ def _shred(
     _shred(node.children[0], items, inside, found, rows)
 
 
-def _items(array: pa.Array) -> pa.Array:
+def _items(array: Any) -> Any:
     if isinstance(array, pa.MapArray):
         entries = array.type
         return pa.StructArray.from_arrays(
@@ -174,7 +175,8 @@ def _steps(layers: tuple[Layer, ...]) -> tuple[_Step, ...]:
     steps = []
     for at, layer in enumerate(layers):
         beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
-        slot_max = spent[beyond[0]] if beyond else spent[-1]
+        # Without a list outside every entry has a slot: no level needs to be looked at.
+        slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
         steps.append(
             _Step(
                 layer.is_list,

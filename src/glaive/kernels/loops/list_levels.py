@@ -242,26 +242,29 @@ def locate_rows(
     begin: int,
     last: int,
     ids: int,
-) -> tuple[int, int]:
-    """Find the chunks of each row; returns (chunks touched, 1 when rows ascend).
+) -> int:
+    """Find the chunks of each row; returns how many are touched.
 
     ``edges`` has room for ``chunks + 1`` words. ``begin`` and ``last`` take the first and
     the last chunk of each row, counted among the touched ones, whose numbers go to ``ids``.
     """
     for chunk in range(chunks + 1):
         store_u64(edges + 8 * chunk, 0)
-    ascending = 1
     before = np.int64(-1)
     first = np.int64(0)
     for i in range(wanted):
         row = load_i64(rows + 8 * i)
+        # The last chunk that begins with a row number of at most `row`: rows that ascend
+        # are looked for from the one before on, in steps that double.
         low = np.int64(0)
+        high = np.int64(chunks)
         if row >= before:
             low = first
-        else:
-            ascending = 0
-        # The last chunk that begins with a row number of at most `row`.
-        high = np.int64(chunks)
+            step = np.int64(1)
+            while low + step < chunks and load_i64(row_starts + 8 * (low + step)) <= row:
+                low += step
+                step += step
+            high = min(low + step, high)
         while high - low > 1:
             middle = (low + high) >> 1
             if load_i64(row_starts + 8 * middle) <= row:
@@ -293,7 +296,7 @@ def locate_rows(
     for i in range(wanted):
         store_u64(begin + 8 * i, load_i64(edges + 8 * load_i64(begin + 8 * i)))
         store_u64(last + 8 * i, load_i64(edges + 8 * load_i64(last + 8 * i)))
-    return touched, ascending
+    return touched
 
 
 @loop
@@ -452,3 +455,48 @@ def pick_rows(
         store_u64(lengths + 8 * i, done - before)
         store_u64(values + 8 * i, seen - before_seen)
     return done, seen
+
+
+@loop
+def reorder_rows(
+    order: int,
+    lengths: int,
+    values: int,
+    wanted: int,
+    rep: int,
+    definition: int,
+    slots: int,
+    index: int,
+    begins: int,
+    rep_out: int,
+    def_out: int,
+    slots_out: int,
+    index_out: int,
+) -> None:
+    """Put picked rows into another order: row ``i`` comes to place ``order[i]``.
+
+    ``begins`` has room for three words per row.
+    """
+    done = np.int64(0)
+    seen = np.int64(0)
+    for i in range(wanted):
+        store_u64(begins + 8 * load_i64(order + 8 * i), i)
+        store_u64(begins + 8 * (wanted + i), done)
+        store_u64(begins + 8 * (2 * wanted + i), seen)
+        done += load_i64(lengths + 8 * i)
+        seen += load_i64(values + 8 * i)
+    done = np.int64(0)
+    seen = np.int64(0)
+    for at in range(wanted):
+        i = load_i64(begins + 8 * at)
+        entry = load_i64(begins + 8 * (wanted + i))
+        value = load_i64(begins + 8 * (2 * wanted + i))
+        length = load_i64(lengths + 8 * i)
+        visible = load_i64(values + 8 * i)
+        copy(rep_out + 2 * done, rep + 2 * entry, 2 * length)
+        if definition != 0:
+            copy(def_out + 2 * done, definition + 2 * entry, 2 * length)
+        copy(slots_out + 8 * seen, slots + 8 * value, 8 * visible)
+        copy(index_out + 8 * seen, index + 8 * value, 8 * visible)
+        done += length
+        seen += visible
