@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from glaive.errors import DataFileMissingError, ObjectNotFoundError
+from glaive.file.legacy.profile import LegacyProfile
+from glaive.file.legacy.reader import LegacyFile
+from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.protocol import FileReader, FileWriter
 from glaive.file.v2.arrays_reader import ArraysFile
 from glaive.file.v2.arrays_writer import ArraysWriter
-from glaive.file.v2.container import Container
+from glaive.file.v2.container import TAIL_BYTES, Container
 from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
 from glaive.file.versions import PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
+from glaive.format.footer import file_version
 from glaive.io.store import ObjectStore
 
 __all__ = ["create_writer", "open_reader"]
@@ -18,7 +23,7 @@ _READERS = {"layouts": FileV2, "arrays": ArraysFile}
 _WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter}
 
 
-def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> FileV2:
+def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> FileReader:
     """Open a data file for reading.
 
     Parameters
@@ -38,20 +43,22 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
     One request for the last 64 KiB; a second one when the metadata is larger than that.
     """
     try:
-        container = Container(store.open(path, size=size))
+        reader = store.open(path, size=size)
+        tail = reader.tail(TAIL_BYTES)
     except ObjectNotFoundError as error:
         raise DataFileMissingError(
             f"data file {store.full(path)} does not exist. Restore it, or read a version of the "
             "dataset that does not need it."
         ) from error
-    footer = container.footer
-    profile = profile_of_footer(footer.major, footer.minor, container.path)
-    return _READERS[profile.pages](container, profile)
+    profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
+    if isinstance(profile, LegacyProfile):
+        return LegacyFile(reader, tail, profile)
+    return _READERS[profile.pages](Container(reader, tail), profile)
 
 
 def create_writer(
     store: ObjectStore, path: str, schema: LanceSchema, version: str | None = None
-) -> FileV2Writer:
+) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
 
     Raises
@@ -62,4 +69,6 @@ def create_writer(
         There is no such version, or glaive does not write it.
     """
     profile = PROFILES[resolve_version(version)]
+    if isinstance(profile, LegacyProfile):
+        return LegacyFileWriter(store, path, schema, profile)
     return _WRITERS[profile.pages](store, path, schema, profile)

@@ -81,7 +81,10 @@ class FileReader(Protocol):
 
     reader: RangeReader
     version: FormatVersion
-    num_columns: int
+
+    @property
+    def num_columns(self) -> int:
+        """Physical columns."""
 
     @property
     def num_rows(self) -> int:

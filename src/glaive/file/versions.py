@@ -1,20 +1,24 @@
 """The format versions there are, by name and by footer.
 
 ``PROFILES`` holds one value per version that glaive reads and writes; the modules
-``glaive.file.v2.v2_*`` define them.
+``glaive.file.v2.v2_*`` and ``glaive.file.legacy.profile`` define them.
 """
 
 from __future__ import annotations
 
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.profile import FormatProfile
 from glaive.file.v2.v2_0 import V2_0
 from glaive.file.v2.v2_1 import V2_1
 from glaive.file.v2.v2_2 import V2_2
 
-__all__ = ["DEFAULT", "PROFILES", "profile_of_footer", "resolve_version"]
+__all__ = ["DEFAULT", "PROFILES", "Profile", "profile_of_footer", "resolve_version"]
 
-PROFILES: dict[str, FormatProfile] = {str(p.version): p for p in (V2_0, V2_1, V2_2)}
+Profile = FormatProfile | LegacyProfile
+
+_ALL: tuple[Profile, ...] = (V0_1, V2_0, V2_1, V2_2)
+PROFILES: dict[str, Profile] = {str(p.version): p for p in _ALL}
 
 DEFAULT = str(V2_2.version)
 """What new datasets are written in."""
@@ -22,9 +26,6 @@ DEFAULT = str(V2_2.version)
 _ALIASES = {"stable": "2.2", "next": "2.3", "legacy": "0.1", "0.3": "2.0"}
 
 _KNOWN_ELSEWHERE = {
-    (0, 0): "0.1",
-    (0, 1): "0.1",
-    (0, 2): "0.1",
     (2, 3): "2.3",
 }
 
@@ -52,7 +53,7 @@ def resolve_version(name: str | None) -> str:
     raise OptionError(f"data_storage_version: expected one of {choices}, found {name!r}")
 
 
-def profile_of_footer(major: int, minor: int, path: str) -> FormatProfile:
+def profile_of_footer(major: int, minor: int, path: str) -> Profile:
     """The profile of a file by the version in its footer.
 
     Raises
@@ -65,7 +66,7 @@ def profile_of_footer(major: int, minor: int, path: str) -> FormatProfile:
             return profile
     known = ", ".join(PROFILES)
     name = _KNOWN_ELSEWHERE.get((major, minor))
-    said = f"format {name}" if name else f"unknown format {major}.{minor}"
+    said = f"format {name}" if name else f"unknown format version {major}.{minor}"
     raise UnsupportedFeatureError(
         f"{path} is a Lance file of {said} (footer {major}.{minor}); this reader knows {known}. "
         + ("Rewrite it with a newer format version." if name else "Upgrade glaive to read it.")

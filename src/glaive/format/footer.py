@@ -6,6 +6,7 @@ file     bytes   content
 2.x      40      ``u64`` start of column metadata, ``u64`` start of the table of column
                  metadata, ``u64`` start of the table of global buffers, ``u32`` global
                  buffers, ``u32`` columns, ``u16`` major, ``u16`` minor, ``LANC``
+0.1      16      ``u64`` start of the metadata, ``u16`` major, ``u16`` minor, ``LANC``
 manifest 16      ``u64`` start of the manifest, ``u16`` major, ``u16`` minor, ``LANC``
 ======== ======= ====================================================================
 
@@ -25,19 +26,38 @@ from glaive.errors import CorruptFileError, NotLanceError, UnsupportedFeatureErr
 __all__ = [
     "MAGIC",
     "FileFooter",
+    "LegacyFooter",
     "ManifestFooter",
+    "file_version",
 ]
 
 MAGIC: Final = b"LANC"
 
 _FILE: Final = struct.Struct("<QQQIIHH4s")
 _MANIFEST: Final = struct.Struct("<QHH4s")
+_VERSION: Final = struct.Struct("<HH4s")
 _PAIR: Final = 16
 """Bytes of one (position, size) pair in the offset tables."""
 
 _FILE_VERSIONS: Final = frozenset({(0, 3), (2, 0), (2, 1), (2, 2), (2, 3)})
 _LEGACY_VERSIONS: Final = frozenset({(0, 0), (0, 1), (0, 2)})
 _MANIFEST_VERSIONS: Final = frozenset({(0, 0), (0, 1), (0, 2)})
+
+
+def file_version(tail: pa.Buffer, size: int, *, where: object) -> tuple[int, int]:
+    """Major and minor version in the last bytes of a data file, whatever its container.
+
+    Raises
+    ------
+    NotLanceError
+        The file is too short or does not end in ``LANC``.
+    """
+    if tail.size < _VERSION.size or size < LegacyFooter.SIZE:
+        _refuse_tail(tail, size, LegacyFooter.SIZE, where, "file")
+    major, minor, magic = _VERSION.unpack_from(tail, tail.size - _VERSION.size)
+    if magic != MAGIC:
+        _refuse_tail(tail, size, LegacyFooter.SIZE, where, "file")
+    return major, minor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +110,8 @@ class FileFooter:
             _refuse_tail(tail, size, cls.SIZE, where, "file")
         if (major, minor) in _LEGACY_VERSIONS:
             raise UnsupportedFeatureError(
-                f"{where} is a file of format 0.1 (footer {major}.{minor}), which this reader "
-                "does not read. Rewrite the dataset with a newer data_storage_version."
+                f"{where} is a file of format 0.1 (footer {major}.{minor}), whose footer is "
+                "another. Open it through its dataset."
             )
         if (major, minor) not in _FILE_VERSIONS:
             raise UnsupportedFeatureError(
@@ -133,6 +153,46 @@ class FileFooter:
             self.minor,
             MAGIC,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyFooter:
+    """Footer of a 0.1 data file: position of the metadata message's length, in bytes."""
+
+    SIZE: ClassVar[int] = _MANIFEST.size
+
+    position: int
+    major: int = 0
+    minor: int = 2
+
+    @classmethod
+    def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> LegacyFooter:
+        """Read the footer from the last bytes of a file of ``size`` bytes.
+
+        Raises
+        ------
+        NotLanceError
+            The file is too short or does not end in ``LANC``.
+        CorruptFileError
+            The metadata does not lie within the file, before the footer.
+        """
+        if tail.size < cls.SIZE or size < cls.SIZE:
+            _refuse_tail(tail, size, cls.SIZE, where, "file")
+        position, major, minor, magic = _MANIFEST.unpack_from(tail, tail.size - cls.SIZE)
+        if magic != MAGIC:
+            _refuse_tail(tail, size, cls.SIZE, where, "file")
+        if position + 4 > size - cls.SIZE:
+            raise CorruptFileError(
+                "metadata position",
+                expected=f"at most {size - cls.SIZE - 4} bytes",
+                found=f"{position}",
+                where=where,
+            )
+        return cls(position, major, minor)
+
+    def build(self) -> bytes:
+        """The 16 bytes of the footer."""
+        return _MANIFEST.pack(self.position, self.major, self.minor, MAGIC)
 
 
 @dataclass(frozen=True, slots=True)

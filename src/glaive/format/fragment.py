@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
 
-__all__ = ["TOMBSTONE", "DataFile", "DeletionFile", "Fragment", "storage_version"]
+__all__ = ["LEGACY", "TOMBSTONE", "DataFile", "DeletionFile", "Fragment", "storage_version"]
 
 TOMBSTONE = -2
 """In place of a field id: the column's data moved to another file."""
+
+
+LEGACY = FormatVersion(0, 1)
+"""Files of this version say which fields they have, not which columns."""
 
 
 def storage_version(major: int, minor: int) -> FormatVersion:
@@ -52,6 +57,27 @@ class DataFile:
     version: FormatVersion
     size: int | None = None
     base_id: int | None = None
+
+    def columns(self) -> dict[int, int]:
+        """Physical column by field id; in 0.1 files ids count from the lowest one.
+
+        Raises
+        ------
+        CorruptFileError
+            There are not as many columns as fields.
+        """
+        if not self.column_indices and self.version == LEGACY:
+            lowest = min((one for one in self.fields if one >= 0), default=0)
+            return {one: one - lowest for one in self.fields if one >= 0}
+        if len(self.fields) != len(self.column_indices):
+            raise CorruptFileError(
+                "columns of a data file",
+                expected=f"{len(self.fields)}, one per field",
+                found=f"{len(self.column_indices)}",
+                where=self.path,
+            )
+        pairs = zip(self.fields, self.column_indices, strict=True)
+        return {one: column for one, column in pairs if one >= 0}
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFile) -> DataFile:

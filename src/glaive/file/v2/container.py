@@ -38,10 +38,10 @@ class Container:
 
     __slots__ = ("_base", "_columns", "_start", "_tail", "footer", "path", "reader")
 
-    def __init__(self, reader: RangeReader) -> None:
+    def __init__(self, reader: RangeReader, tail: pa.Buffer | None = None) -> None:
         self.reader = reader
         self.path = reader.path
-        self._tail = reader.tail(TAIL_BYTES)
+        self._tail = reader.tail(TAIL_BYTES) if tail is None else tail
         size = reader.size
         self._start = size - self._tail.size
         self.footer = FileFooter.parse(self._tail, size, where=self.path)

@@ -1,0 +1,65 @@
+"""Lists: offsets into the items of the same batch, one more than lists.
+
+Specification: "Lists" in ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import as_buffer
+from glaive.encodings.legacy.pages import Ends, Pages, Spans
+from glaive.encodings.legacy.var_binary import offsets_of
+from glaive.encodings.plan import chain
+from glaive.encodings.protocol import Fetch
+from glaive.errors import SchemaError
+
+__all__ = ["ListParts", "encode_lists", "read_lists"]
+
+Int64s = NDArray[np.int64]
+_MAX_32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListParts:
+    """Arrow offsets of some lists, and which items they need, in order."""
+
+    offsets: pa.Buffer
+    items: Spans
+
+
+def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
+    """Offsets of the lists of spans, and the spans of their items.
+
+    Raises
+    ------
+    CorruptFileError
+        A span leaves its page, or offsets descend.
+    SchemaError
+        There are more items than 32-bit offsets reach.
+    """
+
+    def then(ends: Ends) -> ListParts:
+        items = Spans(spans.page, ends.firsts, ends.lasts - ends.firsts)
+        if pages.bits == 32 and items.total > _MAX_32:
+            raise SchemaError(
+                f"{items.total} items of lists in one array, at most {_MAX_32} fit "
+                f"(in {pages.where}); read fewer rows at a time"
+            )
+        return ListParts(offsets_of(ends.lengths, pages.bits), items)
+
+    return chain(pages.ends(spans), then)
+
+
+def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
+    """Offsets of the pages that ``bounds`` cut, each from 0 on; where each begins in them."""
+    counts = np.diff(bounds) + 1
+    starts = np.cumsum(counts) - counts
+    within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
+    offsets = ends[np.repeat(bounds[:-1], counts) + within]
+    offsets -= np.repeat(ends[bounds[:-1]], counts)
+    return as_buffer(offsets), starts * offsets.itemsize

@@ -1,0 +1,236 @@
+"""Where the values of a 0.1 column lie: pages, spans of them, and the bytes below.
+
+A column has one page per batch of rows. What is read of it is a list of *spans*: so many
+values of that page from that one on. A scan has one span per batch, a take one per row, and
+the items of lists one per list or batch; all of them are handled in one step.
+
+Specification: "Page table" and "Pages" in ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.protocol import Fetch
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import as_array
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import ByteRange, Where
+
+__all__ = ["Ends", "FileBytes", "Pages", "Spans", "adjacent"]
+
+Int64s = NDArray[np.int64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """The bytes of a file in which pages may lie.
+
+    Parameters
+    ----------
+    whole
+        All of them when the file is memory-mapped, else None.
+    size
+        Bytes before the metadata at the file's end.
+    """
+
+    whole: pa.Buffer | None
+    size: int
+
+    def fetch(
+        self,
+        starts: Int64s,
+        sizes: Int64s,
+        then: Callable[[pa.Buffer, Int64s], Fetch[T] | T],
+        where: Where,
+    ) -> Fetch[T] | T:
+        """Go on with ``then`` once ``sizes[i]`` bytes from ``starts[i]`` on are at hand.
+
+        ``then`` is given a buffer and where in it each range begins. Ranges that touch are
+        asked for as one.
+
+        Raises
+        ------
+        CorruptFileError
+            A range does not lie within the file.
+        """
+        bad = (starts < 0) | (sizes < 0) | (starts > self.size - sizes)
+        if bad.any():
+            at = int(bad.argmax())
+            raise CorruptFileError(
+                "page",
+                expected=f"bytes within 0..{self.size}",
+                found=f"{sizes[at]} bytes at {starts[at]}",
+                where=where,
+            )
+        if self.whole is not None:
+            return then(self.whole, starts)
+        if not sizes.any():
+            return then(pa.py_buffer(b""), np.zeros_like(starts))
+        return self._plan(starts, sizes, then, where)
+
+    def _plan(
+        self,
+        starts: Int64s,
+        sizes: Int64s,
+        then: Callable[[pa.Buffer, Int64s], Fetch[T] | T],
+        where: Where,
+    ) -> Fetch[T] | T:
+        used = np.flatnonzero(sizes)
+        order = used[np.argsort(starts[used], kind="stable")]
+        begins, ends = starts[order], starts[order] + sizes[order]
+        reach = np.maximum.accumulate(ends)
+        opens = np.concatenate(([True], begins[1:] > reach[:-1]))
+        first = np.flatnonzero(opens)
+        range_starts = begins[first]
+        range_sizes = np.maximum.reduceat(ends, first) - range_starts
+        group = np.cumsum(opens) - 1
+        placed = np.zeros_like(starts)
+        joined = np.cumsum(range_sizes) - range_sizes
+        placed[order] = begins - range_starts[group] + joined[group]
+        pairs = zip(range_starts.tolist(), range_sizes.tolist(), strict=True)
+
+        def resume(buffers: list[pa.Buffer]) -> Fetch[T] | T:
+            data = (
+                buffers[0]
+                if len(buffers) == 1
+                else pa.py_buffer(b"".join(map(memoryview, buffers)))
+            )
+            return then(data, placed)
+
+        return Fetch([ByteRange(*pair) for pair in pairs], resume)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """``count[i]`` values of page ``page[i]`` from value ``first[i]`` on, one after the other."""
+
+    page: Int64s
+    first: Int64s
+    count: Int64s
+
+    @property
+    def total(self) -> int:
+        """Values of all spans."""
+        return int(self.count.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """First and last offset of each span, and the length of each value, in order."""
+
+    firsts: Int64s
+    lasts: Int64s
+    lengths: NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages of one column, batch by batch.
+
+    Parameters
+    ----------
+    positions
+        Where each page begins in the file.
+    lengths
+        Its values; for lists the offsets, one more than lists.
+    bits
+        Bits of a value: pages have been checked to lie within the file.
+    """
+
+    positions: Int64s
+    lengths: Int64s
+    bits: int
+    data: FileBytes
+    where: Where
+
+    def __post_init__(self) -> None:
+        size, bits = self.data.size, self.bits
+        positions, lengths = self.positions, self.lengths
+        bad = (positions < 0) | (positions > size) | (lengths < 0)
+        if not bad.any():
+            bad = lengths // 8 > (size - positions) // bits
+            bad |= (lengths * bits + 7) // 8 > size - positions
+        if bad.any():
+            at = int(bad.argmax())
+            raise CorruptFileError(
+                "page table",
+                expected=f"values of {bits} bits within 0..{size}",
+                found=f"{lengths[at]} at {positions[at]}",
+                where=self._place(at),
+            )
+        # Pages do not overlap; this bounds what damaged tables make a reader allocate.
+        if int(lengths.sum(dtype=np.float64)) // 8 > size // bits + len(lengths):
+            raise CorruptFileError(
+                "page table",
+                expected=f"pages within {size} bytes in all",
+                found=f"{lengths.sum()} values of {bits} bits",
+                where=self.where,
+            )
+
+    def check(self, spans: Spans, beyond: int = 0) -> None:
+        """Refuse spans that leave their page, ``beyond`` values behind the last included."""
+        have = self.lengths[spans.page]
+        bad = spans.first + spans.count + beyond > have
+        if bad.any():
+            at = int(bad.argmax())
+            raise CorruptFileError(
+                "page",
+                expected=f"{spans.first[at] + spans.count[at] + beyond} values or more",
+                found=f"{have[at]}",
+                where=self._place(int(spans.page[at])),
+            )
+
+    def ends(self, spans: Spans) -> Fetch[Ends] | Ends:
+        """Read the offsets around the values of spans, of pages that hold offsets.
+
+        Raises
+        ------
+        CorruptFileError
+            Offsets are negative or do not ascend.
+        """
+        self.check(spans, beyond=1)
+        width = self.bits // 8
+        starts = self.positions[spans.page] + spans.first * width
+        sizes = (spans.count + 1) * width
+
+        def then(data: pa.Buffer, at: Int64s) -> Ends:
+            whole = gather_pieces(data, at, sizes, self.where)
+            found = as_array(whole, f"<i{width}")
+            return self._lengths(found, spans)
+
+        return self.data.fetch(starts, sizes, then, self.where)
+
+    def _lengths(self, found: NDArray[np.signedinteger], spans: Spans) -> Ends:
+        edges = np.cumsum(spans.count + 1)
+        firsts = found[edges - spans.count - 1].astype(np.int64)
+        lasts = found[edges - 1].astype(np.int64)
+        if len(found) and int(found.min()) < 0:
+            raise self._descending()
+        lengths = np.diff(found)  # without overflow: none is negative
+        if len(edges) > 1:
+            lengths = np.delete(lengths, edges[:-1] - 1)
+        if len(lengths) and int(lengths.min()) < 0:
+            raise self._descending()
+        return Ends(firsts, lasts, lengths)
+
+    def _descending(self) -> CorruptFileError:
+        return CorruptFileError(
+            "offsets", expected="0 or more, ascending", found="others", where=self.where
+        )
+
+    def _place(self, batch: int) -> Where:
+        where = self.where
+        return Where(where.path, where.column, where.name, batch)
+
+
+def adjacent(starts: Int64s, sizes: Int64s) -> bool:
+    """Whether each range begins where the one before ends."""
+    return bool((starts[1:] == starts[:-1] + sizes[:-1]).all())

@@ -1,0 +1,181 @@
+"""Statistics of pages: how many nulls, and bounds of the values.
+
+Bounds need not be attained. Where a page has no value to go by, whole numbers get the least
+and the greatest of their type, floats the infinities, and byte strings null, which means
+unknown. Floats leave NaN aside and bound zero by -0.0 and +0.0.
+
+Specification: "Statistics" in ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.buffers import flags_of, items_of
+from glaive.arrow.build import block_from_array, validity_flags
+
+__all__ = ["STATISTICS", "PageBounds", "has_statistics", "measure_pages"]
+
+STATISTICS: Final = ("null_count", "min_value", "max_value")
+"""Names of what is known of a page, in the order they are kept in."""
+
+_MOST_BYTES: Final = 64
+"""Longer bounds of byte strings are cut."""
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PageBounds:
+    """One entry per page: null counts (``int64``), and arrays of the column's type."""
+
+    null_count: Int64s
+    min_value: pa.Array
+    max_value: pa.Array
+
+
+def has_statistics(kind: pa.DataType) -> bool:
+    """Whether there are statistics for columns of this type."""
+    types = pa.types
+    return (
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_temporal(kind)
+        or types.is_decimal128(kind)
+        or _is_bytes(kind)
+    )
+
+
+def measure_pages(array: pa.Array, bounds: Int64s) -> PageBounds:
+    """Statistics of the pages that ``bounds`` cut an array into; no page is empty."""
+    kind = array.type
+    starts, counts = bounds[:-1], np.diff(bounds)
+    flags = validity_flags(array)
+    nulls = np.zeros(len(starts), np.int64)
+    if flags is not None:
+        nulls = np.add.reduceat(~flags, starts, dtype=np.int64)
+    if _is_bytes(kind) or pa.types.is_decimal(kind):
+        lows, highs = _grouped(array, counts)
+        if _is_bytes(kind):
+            lows, highs = _cut(lows, upper=False), _cut(highs, upper=True)
+        return PageBounds(nulls, lows, highs)
+    block = block_from_array(array)
+    if not isinstance(block, FixedWidth):
+        raise TypeError(f"no statistics for values of type {kind}")
+    if pa.types.is_boolean(kind):
+        lows, highs = _flag_bounds(flags_of(block.values, block.count), flags, starts)
+        return PageBounds(nulls, pa.array(lows), pa.array(highs))
+    values = items_of(block.values, _dtype(kind), block.count)
+    known = nulls < counts
+    if pa.types.is_floating(kind):
+        low, high = _float_bounds(values, flags, starts)
+    else:
+        low, high = _whole_bounds(values, flags, starts, known)
+    return PageBounds(nulls, _as_type(low, kind), _as_type(high, kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )
+
+
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    size = int(kind.bit_width) // 8
+    if pa.types.is_floating(kind):
+        return np.dtype(f"<f{size}")
+    return np.dtype(f"<{'u' if pa.types.is_unsigned_integer(kind) else 'i'}{size}")
+
+
+def _as_type(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    data: Any = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], 0)
+
+
+def _whole_bounds(
+    values: NDArray[Any], flags: NDArray[np.bool_] | None, starts: Int64s, known: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    if flags is None:
+        return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    least, greatest = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
+    low = np.minimum.reduceat(np.where(flags, values, greatest), starts)
+    high = np.maximum.reduceat(np.where(flags, values, least), starts)
+    return np.where(known, low, least), np.where(known, high, greatest)
+
+
+def _float_bounds(
+    values: NDArray[Any], flags: NDArray[np.bool_] | None, starts: Int64s
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    used = ~np.isnan(values)
+    if flags is not None:
+        used &= flags
+    infinity = values.dtype.type(np.inf)
+    low = np.minimum.reduceat(np.where(used, values, infinity), starts)
+    high = np.maximum.reduceat(np.where(used, values, -infinity), starts)
+    known = np.logical_or.reduceat(used, starts)
+    low, high = np.where(known, low, -infinity), np.where(known, high, infinity)
+    low[low == 0], high[high == 0] = -0.0, 0.0
+    return low, high
+
+
+def _flag_bounds(
+    values: NDArray[np.bool_], flags: NDArray[np.bool_] | None, starts: Int64s
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    lows = values if flags is None else values | ~flags
+    highs = values if flags is None else values & flags
+    return np.logical_and.reduceat(lows, starts), np.logical_or.reduceat(highs, starts)
+
+
+def _grouped(array: pa.Array, counts: Int64s) -> tuple[pa.Array, pa.Array]:
+    """Least and greatest value per page, null where there is none."""
+    pages = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
+    table = pa.table([pages, array], ["page", "value"])
+    grouped = table.group_by("page", use_threads=False)
+    found = grouped.aggregate([("value", "min"), ("value", "max")])
+    lows: Any = found["value_min"].combine_chunks()
+    highs: Any = found["value_max"].combine_chunks()
+    return lows, highs
+
+
+def _cut(bounds: Any, *, upper: bool) -> pa.Array:
+    """Shorten long bounds; an upper one that cannot be rounded up is null."""
+    lengths = np.asarray(pa.compute.binary_length(bounds).fill_null(0))
+    if not len(lengths) or int(lengths.max()) <= _MOST_BYTES:
+        return bounds  # type: ignore[no-any-return]  # an array
+    text = pa.types.is_string(bounds.type) or pa.types.is_large_string(bounds.type)
+    made = [
+        value if value is None or size <= _MOST_BYTES else _shorten(value, text=text, upper=upper)
+        for value, size in zip(bounds.to_pylist(), lengths.tolist(), strict=True)
+    ]
+    return pa.array(made, bounds.type)
+
+
+def _shorten(value: Any, *, text: bool, upper: bool) -> Any:
+    if not text:
+        head = value[:_MOST_BYTES]
+        if not upper:
+            return head
+        head = head.rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    head = value.encode()[:_MOST_BYTES].decode(errors="ignore")
+    if not upper:
+        return head
+    while head:
+        last = ord(head[-1])
+        following = 0xE000 if last == 0xD7FF else last + 1
+        head = head[:-1]
+        if following <= 0x10FFFF and len(chr(following).encode()) == len(chr(last).encode()):
+            return head + chr(following)
+    return None

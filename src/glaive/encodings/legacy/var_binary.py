@@ -1,0 +1,88 @@
+"""Variable binary: bytes, and offsets into the file that say where each value begins and ends.
+
+A page is its offsets, one more than values, 64 bits each and counted from the start of the
+file. A value of no bytes is null where the column may be null, and empty where it may not.
+
+Specification: "Variable binary" in ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Variable
+from glaive.arrow.buffers import as_buffer, items_of
+from glaive.encodings.legacy.pages import Ends, Pages, Spans, adjacent
+from glaive.encodings.plan import chain
+from glaive.encodings.protocol import Fetch
+from glaive.errors import CorruptFileError
+from glaive.kernels.zipped import gather_pieces
+
+__all__ = ["encode_var_binary", "offsets_of", "read_var_binary"]
+
+Int64s = NDArray[np.int64]
+_MAX_32 = 2**31 - 1
+
+
+def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Variable] | Variable:
+    """The values of spans as one block; offsets of 32 bits where asked for and sufficient.
+
+    The bytes are a view of the file where those of all spans lie behind each other.
+
+    Raises
+    ------
+    CorruptFileError
+        A span leaves its page, or offsets descend or leave the file.
+    """
+
+    def fetch(ends: Ends) -> Fetch[Variable] | Variable:
+        sizes = ends.lasts - ends.firsts
+
+        def then(data: pa.Buffer, starts: Int64s) -> Variable:
+            total = int(sizes.sum())
+            if len(starts) and adjacent(starts, sizes):
+                text = data.slice(int(starts[0]), total)
+            else:
+                text = gather_pieces(data, starts, sizes, pages.where)
+            bits = offset_bits if total <= _MAX_32 else 64
+            return Variable(offsets_of(ends.lengths, bits), bits, text, len(ends.lengths))
+
+        _check_disjoint(pages, spans, sizes)
+        return pages.data.fetch(ends.firsts, sizes, then, pages.where)
+
+    return chain(pages.ends(spans), fetch)
+
+
+def _check_disjoint(pages: Pages, spans: Spans, sizes: Int64s) -> None:
+    """Bound what is copied when each page is read once: its bytes are no other page's."""
+    once = bool((spans.page[1:] > spans.page[:-1]).all())
+    if once and int(sizes.sum(dtype=np.float64)) > pages.data.size:
+        raise CorruptFileError(
+            "offsets",
+            expected=f"values of {pages.data.size} bytes at most in all",
+            found="more",
+            where=pages.where,
+        )
+
+
+def offsets_of(lengths: NDArray[np.signedinteger], bits: int) -> pa.Buffer:
+    """Arrow offsets from 0 on for values of these lengths."""
+    offsets = pa.allocate_buffer((len(lengths) + 1) * bits // 8)
+    ends = items_of(offsets, f"<i{bits // 8}", len(lengths) + 1)
+    ends[0] = 0
+    np.cumsum(lengths, out=ends[1:])
+    return offsets
+
+
+def encode_var_binary(block: Variable, start: int) -> tuple[pa.Buffer, pa.Buffer]:
+    """Bytes of all values, which will stand at ``start`` in the file, and their offsets.
+
+    Pages share the offset between them: the last of one is the first of the next.
+    """
+    ends = items_of(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1)
+    first, last = int(ends[0]), int(ends[-1])
+    offsets = ends.astype(np.int64)
+    offsets += start - first
+    return block.data.slice(first, last - first), as_buffer(offsets)

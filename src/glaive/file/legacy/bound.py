@@ -1,0 +1,145 @@
+"""Columns of a 0.1 file tied to fields: read and take whole fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.legacy.pages import Pages, Spans
+from glaive.encodings.plan import join
+from glaive.encodings.protocol import Fetch
+from glaive.errors import RowIndexError
+from glaive.file.drive import drive
+from glaive.file.legacy.nodes import Node
+from glaive.format.fields import Field
+from glaive.io.store import RangeReader
+
+__all__ = ["LegacyColumns", "LegacyField"]
+
+Int64s = NDArray[np.int64]
+
+_VIEW_BYTES = 64 * 1024
+"""Bytes from which a page is worth an array of its own."""
+
+_GROUP_ROWS = 64 * 1024
+"""Rows of smaller pages that are joined to one array."""
+
+
+class LegacyField:
+    """A top-level field with all pages below it (a ``BoundColumn``)."""
+
+    __slots__ = ("_batches", "_cuts", "_node", "_reader", "field", "num_rows")
+
+    def __init__(self, one: Field, node: Node, batches: Int64s, reader: RangeReader) -> None:
+        self._node = node
+        self._batches = batches
+        self._reader = reader
+        self.field: pa.Field = one.to_arrow()
+        self.num_rows = int(batches[-1])
+        self._cuts = _cuts(getattr(node, "pages", None), batches)
+
+    def cuts(self) -> Int64s:
+        """Rows at which pages begin, those left out that are better read as one."""
+        return self._cuts
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array."""
+        return drive(self._reader, self.plan_read(start, stop))
+
+    def take(self, rows: Int64s) -> pa.Array:
+        """The rows at these positions, in this order."""
+        return drive(self._reader, self.plan_take(rows))
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a file with {self.num_rows} rows (in "
+                f"{self._reader.path}, column {self.field.name!r})"
+            )
+        if start == stop:
+            return pa.nulls(0, self.field.type)
+        batches = self._batches
+        first = int(np.searchsorted(batches, start, "right")) - 1
+        last = int(np.searchsorted(batches, stop))
+        edges = batches[first : last + 1]
+        page = np.arange(first, last)
+        begins = np.maximum(edges[:-1], start)
+        return self._node.read(
+            Spans(page, begins - edges[:-1], np.minimum(edges[1:], stop) - begins)
+        )
+
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+        if not len(rows):
+            return pa.nulls(0, self.field.type)
+        if int(rows.min()) < 0 or int(rows.max()) >= self.num_rows:
+            raise RowIndexError(
+                f"rows {rows.min()}..{rows.max()} of a file with {self.num_rows} rows (in "
+                f"{self._reader.path}, column {self.field.name!r})"
+            )
+        page = np.searchsorted(self._batches, rows, "right") - 1
+        return self._node.read(Spans(page, rows - self._batches[page], np.ones_like(rows)))
+
+
+class LegacyColumns:
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ("_reader", "columns", "num_rows", "schema")
+
+    def __init__(self, columns: Sequence[LegacyField], rows: int, reader: RangeReader) -> None:
+        self.columns = columns
+        self.num_rows = rows
+        self.schema = pa.schema([column.field for column in columns])
+        self._reader = reader
+
+    def cuts(self) -> Int64s:
+        """Rows at which a page of any of the fields begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        return np.unique(np.concatenate([np.array([0, self.num_rows], np.int64), *parts]))
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per field."""
+        return drive(self._reader, self.plan_read(start, stop))
+
+    def take(self, rows: Int64s) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return drive(self._reader, self.plan_take(rows))
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        return join([column.plan_read(start, stop) for column in self.columns], _same)
+
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+        return join([column.plan_take(rows) for column in self.columns], _same)
+
+
+def _same(arrays: list[pa.Array]) -> list[pa.Array]:
+    return arrays
+
+
+def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
+    """Where reads should begin: at large pages, between runs of pages, or now and then."""
+    rows = int(batches[-1])
+    if rows == 0 or len(batches) == 2:
+        return np.unique(np.array([0, rows], np.int64))
+    if pages is None:
+        return _every(batches)
+    sizes = np.diff(batches) * pages.bits // 8
+    gaps = np.flatnonzero(pages.positions[1:] != pages.positions[:-1] + sizes[:-1]) + 1
+    runs = np.concatenate((batches[:1], batches[gaps], batches[-1:]))
+    # Runs of pages that lie behind each other are views of the file.
+    if rows * pages.bits // 8 >= _VIEW_BYTES * (len(runs) - 1):
+        return np.unique(runs)
+    return _every(batches)
+
+
+def _every(batches: Int64s) -> Int64s:
+    """About every so many rows, where a batch begins."""
+    marks = np.arange(0, int(batches[-1]) + 1, _GROUP_ROWS)
+    found = batches[np.searchsorted(batches, marks)]
+    return np.unique(np.concatenate((found, batches[-1:])))

@@ -1,0 +1,212 @@
+"""Fields of a 0.1 file and how their values are put together from pages.
+
+A field has one page per batch, but for structs, which are their members alone. The format
+knows no validity: what was null reads as the value that stood in its slot, and only strings
+and binary of no bytes read as null, where the field may be null.
+
+Specification: "Pages" and "Nulls" in ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.blocks import FixedWidth, Variable
+from glaive.arrow.buffers import items_of, pack_flags
+from glaive.arrow.build import all_null, leaf_bits, list_array, to_array
+from glaive.encodings.legacy.dictionary import keys_into
+from glaive.encodings.legacy.lists import ListParts, read_lists
+from glaive.encodings.legacy.pages import Pages, Spans
+from glaive.encodings.legacy.plain import read_plain
+from glaive.encodings.legacy.var_binary import read_var_binary
+from glaive.encodings.plan import chain, join
+from glaive.encodings.protocol import Fetch
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.fields import Field
+from glaive.kernels.strings import value_lengths
+from glaive.types import Where
+
+__all__ = ["Node", "Opener", "offset_bits", "open_node", "plain_bits"]
+
+Opener = Callable[[Field, int, int], Pages | None]
+"""Pages of a field with values of so many bits, and so many values more than the page table
+says; None when the file does not have the field."""
+
+Step = Fetch[pa.Array] | pa.Array
+
+
+class Node(ABC):
+    """One field: reads its values, with those of all fields below."""
+
+    __slots__ = ()
+
+    kind: pa.DataType
+
+    @abstractmethod
+    def read(self, spans: Spans) -> Step:
+        """The values of spans, in order, as one array."""
+
+
+@dataclass(slots=True)
+class _Plain(Node):
+    kind: pa.DataType
+    pages: Pages
+    values: int
+
+    def read(self, spans: Spans) -> Step:
+        return chain(read_plain(self.pages, spans, self.values), self._finish)
+
+    def _finish(self, block: FixedWidth) -> pa.Array:
+        return to_array(block, self.kind, None, 0, self.pages.where)
+
+
+@dataclass(slots=True)
+class _Strings(Node):
+    kind: pa.DataType
+    pages: Pages
+    offset_bits: int
+    nullable: bool
+
+    def read(self, spans: Spans) -> Step:
+        return chain(read_var_binary(self.pages, spans, self.offset_bits), self._finish)
+
+    def _finish(self, block: Variable) -> pa.Array:
+        validity, nulls = None, 0
+        bits, count = block.offset_bits, block.count
+        if self.nullable and count:
+            shortest, _ = value_lengths(block.offsets, bits, block.data, count)
+            if shortest == 0:
+                ends = items_of(block.offsets, f"<i{bits // 8}", count + 1)
+                flags = ends[1:] != ends[:-1]
+                validity, nulls = pack_flags(flags), count - int(np.count_nonzero(flags))
+        return to_array(block, self.kind, validity, nulls, self.pages.where)
+
+
+@dataclass(slots=True)
+class _Keys(Node):
+    kind: Any
+    pages: Pages
+    items: Callable[[], Step]
+    known: pa.Array | None = field(default=None)
+
+    def read(self, spans: Spans) -> Step:
+        keys = read_plain(self.pages, spans)
+        items = self.known if self.known is not None else self.items()
+        return join([keys, items], self._finish)
+
+    def _finish(self, parts: list[Any]) -> pa.Array:
+        keys, self.known = parts
+        return keys_into(keys, self.kind, parts[1], self.pages.where)
+
+
+@dataclass(slots=True)
+class _Lists(Node):
+    kind: pa.DataType
+    pages: Pages
+    items: Node
+
+    def read(self, spans: Spans) -> Step:
+        return chain(read_lists(self.pages, spans), self._items)
+
+    def _items(self, parts: ListParts) -> Step:
+        return chain(self.items.read(parts.items), partial(self._finish, parts))
+
+    def _finish(self, parts: ListParts, items: pa.Array) -> pa.Array:
+        width = self.pages.bits // 8
+        return list_array(self.kind, parts.offsets.size // width - 1, None, 0, parts.offsets, items)
+
+
+@dataclass(slots=True)
+class _Struct(Node):
+    kind: pa.DataType
+    members: tuple[Node, ...]
+
+    def read(self, spans: Spans) -> Step:
+        return join([one.read(spans) for one in self.members], partial(self._finish, spans.total))
+
+    def _finish(self, rows: int, members: list[pa.Array]) -> pa.Array:
+        return pa.Array.from_buffers(self.kind, rows, [None], 0, children=members)
+
+
+@dataclass(slots=True)
+class _Nulls(Node):
+    """A column of nulls, or one that the file does not have."""
+
+    kind: pa.DataType
+
+    def read(self, spans: Spans) -> Step:
+        return all_null(self.kind, spans.total)
+
+
+def plain_bits(kind: pa.DataType) -> tuple[int, int]:
+    """Bits of a value of a fixed-width type, and how many single bits they are, if any."""
+    bits = leaf_bits(kind)
+    if bits is None or bits == 0:
+        raise UnsupportedFeatureError(f"format 0.1 has no plain values of type {kind}")
+    inner: Any = kind
+    while pa.types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    return bits, bits if pa.types.is_boolean(inner) else 1
+
+
+def offset_bits(kind: pa.DataType) -> int | None:
+    """Width of Arrow's offsets of a string or binary type, None for other types."""
+    types = pa.types
+    if types.is_string(kind) or types.is_binary(kind):
+        return 32
+    return 64 if types.is_large_string(kind) or types.is_large_binary(kind) else None
+
+
+def open_node(one: Field, pages: Opener, items: Callable[[Field], Step], where: Where) -> Node:
+    """The node of a field and those below.
+
+    Parameters
+    ----------
+    pages
+        Finds the pages of a field.
+    items
+        Reads the items of a dictionary field.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        0.1 files hold no such fields.
+    """
+    kind: Any = one.arrow_type
+    logical = one.logical_type
+    if logical == "struct":
+        members = tuple(open_node(child, pages, items, where) for child in one.children)
+        if members and all(isinstance(member, _Nulls) for member in members):
+            missing = not any(pa.types.is_null(leaf.arrow_type) for leaf in one.leaves())
+            if missing:
+                return _Nulls(kind)
+        return _Struct(kind, members)
+    if logical.startswith(("list", "large_list")):
+        found = pages(one, 64 if logical.startswith("large") else 32, 0)
+        if found is None:
+            return _Nulls(kind)
+        return _Lists(kind, found, open_node(one.children[0], pages, items, where))
+    if one.children:
+        raise UnsupportedFeatureError(
+            f"field {one.name!r} has logical type {logical!r}, which files of format 0.1 do not "
+            f"hold (in {where})"
+        )
+    if pa.types.is_null(kind):
+        return _Nulls(kind)
+    width = offset_bits(kind)
+    if width is not None:
+        found = pages(one, 64, 1)
+        return _Nulls(kind) if found is None else _Strings(kind, found, width, one.nullable)
+    if pa.types.is_dictionary(kind):
+        found = pages(one, int(kind.index_type.bit_width), 0)
+        return _Nulls(kind) if found is None else _Keys(kind, found, partial(items, one))
+    bits, values = plain_bits(kind)
+    found = pages(one, bits, 0)
+    return _Nulls(kind) if found is None else _Plain(kind, found, values)

@@ -1,0 +1,138 @@
+"""Cut arrays into the pages of a 0.1 file and write them.
+
+Pages of one column that are written together lie behind each other, with nothing in between:
+a reader finds one run of values.
+
+Specification: "Pages" in ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedList, FixedWidth, Variable
+from glaive.arrow.buffers import items_of
+from glaive.arrow.build import block_from_array
+from glaive.encodings.legacy.lists import encode_lists
+from glaive.encodings.legacy.plain import encode_plain
+from glaive.encodings.legacy.var_binary import encode_var_binary
+from glaive.errors import SchemaError
+from glaive.format.fields import Field
+from glaive.io.sink import AlignedSink
+from glaive.io.store import BytesLike
+
+__all__ = ["PageWriter"]
+
+Int64s = NDArray[np.int64]
+
+
+class PageWriter:
+    """Writes pages and keeps the page table.
+
+    Parameters
+    ----------
+    dictionaries
+        Items by field id, of all files of a dataset: taken from the first array of a field,
+        and binding from then on.
+    """
+
+    def __init__(self, sink: AlignedSink, dictionaries: dict[int, pa.Array]) -> None:
+        self.sink = sink
+        self.dictionaries = dictionaries
+        self.table: dict[int, list[NDArray[np.int64]]] = {}
+
+    def write(self, one: Field, array: Any, bounds: Int64s) -> None:
+        """Write the pages of a field and those below; ``bounds`` cut its values into batches.
+
+        Raises
+        ------
+        SchemaError
+            A dictionary has other items than before.
+        """
+        kind = array.type
+        if one.logical_type == "struct":
+            for at, child in enumerate(one.children):
+                self.write(child, array.field(at), bounds)
+        elif one.logical_type.startswith(("list", "large_list")):
+            self._write_lists(one, array, bounds)
+        elif pa.types.is_null(kind):
+            self._add(one, np.full(len(bounds) - 1, self.sink.position), np.diff(bounds))
+        elif pa.types.is_dictionary(kind):
+            self._write_plain(one, self._keys(one, array), bounds)
+        else:
+            block = block_from_array(array)
+            if isinstance(block, Variable):
+                self._write_strings(one, block, bounds)
+            else:
+                self._write_plain(one, array, bounds)
+
+    def _write_lists(self, one: Field, array: Any, bounds: Int64s) -> None:
+        width = 8 if pa.types.is_large_list(array.type) else 4
+        count = len(array)
+        if count:
+            ends = items_of(array.buffers()[1], f"<i{width}", count + 1, array.offset * width)
+        else:
+            ends = np.zeros(1, f"<i{width}")
+        offsets, starts = encode_lists(ends, bounds)
+        self._put(one, offsets, starts, np.diff(bounds) + 1)
+        first, last = int(ends[0]), int(ends[-1])
+        items = array.values.slice(first, last - first)
+        self.write(one.children[0], items, ends[bounds].astype(np.int64) - first)
+
+    def _write_strings(self, one: Field, block: Variable, bounds: Int64s) -> None:
+        text, offsets = encode_var_binary(block, self.sink.pad())
+        self.sink.write([text])
+        self._put(one, offsets, bounds[:-1] * 8, np.diff(bounds))
+
+    def _write_plain(self, one: Field, array: Any, bounds: Int64s) -> None:
+        block, items = block_from_array(array), 1
+        while isinstance(block, FixedList):
+            items *= block.dimension
+            block = block.items
+        if not isinstance(block, FixedWidth):
+            raise SchemaError(
+                f"column {one.name!r} has type {array.type}, which format 0.1 cannot hold"
+            )
+        values, starts = encode_plain(block, bounds * items)
+        self._put(one, values, starts, np.diff(bounds))
+
+    def _keys(self, one: Field, array: Any) -> pa.Array:
+        """Keys into the items that all files share."""
+        items = self.dictionaries.setdefault(one.id, array.dictionary)
+        keys: Any = array.indices
+        if not items.equals(array.dictionary):
+            moved = pc.index_in(array.dictionary, items)
+            keys = moved.take(keys)
+            lost = keys.null_count - array.null_count
+            if lost:
+                raise SchemaError(
+                    f"column {one.name!r} ({array.type}): format 0.1 keeps one dictionary per "
+                    f"dataset, and {lost} values are not among its {len(items)} items. Write "
+                    f"rows that share one dictionary, cast the column to "
+                    f"{array.type.value_type}, or use data_storage_version 2.0 or newer."
+                )
+            keys = keys.cast(array.type.index_type)
+        # What null slots hold would be read as a key.
+        return keys.fill_null(0) if keys.null_count else keys
+
+    def _put(self, one: Field, data: BytesLike, starts: Int64s, lengths: Int64s) -> None:
+        (place,) = self.sink.write_aligned([data])
+        self._add(one, place.offset + starts, lengths)
+
+    def _add(self, one: Field, positions: Int64s, lengths: Int64s) -> None:
+        self.table.setdefault(one.id, []).append(np.stack((positions, lengths), 1))
+
+    def table_bytes(self, ids: list[int], batches: int) -> bytes:
+        """The page table: an entry per id from the lowest to the highest, and per batch."""
+        if not ids:
+            return b""
+        low = min(ids)
+        entries = np.zeros((max(ids) - low + 1, batches, 2), "<i8")
+        for one, parts in self.table.items():
+            entries[one - low] = np.concatenate(parts)
+        return entries.tobytes()

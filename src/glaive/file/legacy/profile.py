@@ -1,0 +1,39 @@
+"""Format 0.1, also called legacy: what identifies it, and how its writer cuts pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glaive.types import FormatVersion
+
+__all__ = ["V0_1", "LegacyProfile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacyProfile:
+    """The 0.1 format.
+
+    Parameters
+    ----------
+    version
+        The version by name, as in ``data_storage_version`` and manifests.
+    footer
+        ``(major, minor)`` written to the footer of a file.
+    on_disk
+        All ``(major, minor)`` pairs by which a footer may say this version.
+    rows_per_batch
+        Rows of a page at most, and of one entry of the statistics.
+    """
+
+    version: FormatVersion
+    footer: tuple[int, int]
+    on_disk: tuple[tuple[int, int], ...]
+    rows_per_batch: int
+
+
+V0_1 = LegacyProfile(
+    version=FormatVersion(0, 1),
+    footer=(0, 2),
+    on_disk=((0, 2), (0, 1), (0, 0)),
+    rows_per_batch=1024,
+)

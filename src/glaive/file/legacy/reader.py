@@ -1,0 +1,280 @@
+"""Read a 0.1 file: metadata, schema, page table and statistics as they are asked for.
+
+Specification: ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
+from glaive.encodings.legacy.statistics import STATISTICS
+from glaive.encodings.protocol import Fetch
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.file.drive import drive
+from glaive.file.legacy.bound import LegacyColumns, LegacyField
+from glaive.file.legacy.nodes import open_node
+from glaive.file.legacy.profile import V0_1, LegacyProfile
+from glaive.format.fields import Field, LanceSchema
+from glaive.format.footer import LegacyFooter
+from glaive.format.pb import file_pb2, table_pb2
+from glaive.format.wire import parse
+from glaive.io.store import RangeReader
+from glaive.kernels._tier import as_array
+from glaive.types import ByteRange, FormatVersion, Where
+
+__all__ = ["TAIL_BYTES", "LegacyFile", "number_ids"]
+
+TAIL_BYTES = 64 * 1024
+"""Bytes of the first request."""
+
+_ENTRY = 16
+"""Bytes of a (position, length) pair in the page table."""
+
+Int64s = NDArray[np.int64]
+
+
+def number_ids(ids: Iterable[int]) -> dict[int, int]:
+    """Row of the page table by field id: rows count from the lowest id of the file."""
+    known = sorted(one for one in ids if one >= 0)
+    return {one: one - known[0] for one in known}
+
+
+class LegacyFile:
+    """An opened data file of format 0.1 (a ``FileReader``)."""
+
+    def __init__(
+        self, reader: RangeReader, tail: pa.Buffer | None = None, profile: LegacyProfile = V0_1
+    ) -> None:
+        self.reader = reader
+        self.path = reader.path
+        self.profile = profile
+        self.version: FormatVersion = profile.version
+        self._tail = reader.tail(TAIL_BYTES) if tail is None else tail
+        self._start = reader.size - self._tail.size
+        self._end = reader.size - LegacyFooter.SIZE
+        footer = LegacyFooter.parse(self._tail, reader.size, where=self.path)
+        self._metadata: Any = parse(
+            file_pb2.Metadata(), self._section(footer.position, "metadata"), "metadata", self.path
+        )
+        self.batches = self._batch_offsets()
+        whole = reader.read([ByteRange(0, reader.size)])[0] if reader.mapped else None
+        self._bytes = FileBytes(whole, footer.position)
+        self._schema: LanceSchema | None = None
+        self._tables: dict[tuple[int, int], Int64s] = {}
+        self._lock = Lock()
+
+    # ------------------------------------------------------------------ metadata
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return int(self.batches[-1])
+
+    @property
+    def num_columns(self) -> int:
+        """Rows of the page table: ids from the lowest to the highest field of the file."""
+        return max(number_ids(self.schema.field_ids()).values(), default=-1) + 1
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The schema stored in the file.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The file has none: only the dataset knows its columns.
+        """
+        if self._schema is None:
+            at = self._metadata.manifest_position
+            if not at:
+                raise UnsupportedFeatureError(
+                    f"{self.path} has no schema of its own. Open the dataset it belongs to."
+                )
+            wire = parse(table_pb2.Manifest(), self._section(at, "schema"), "schema", self.path)
+            self._schema = LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.path)
+        return self._schema
+
+    def _batch_offsets(self) -> Int64s:
+        offsets = np.array(self._metadata.batch_offsets or [0], np.int64)
+        if int(offsets[0]) != 0 or (offsets[1:] < offsets[:-1]).any():
+            raise CorruptFileError(
+                "batch offsets",
+                expected="ascending row numbers from 0 on",
+                found=f"{offsets[:5].tolist()}…",
+                where=self.path,
+            )
+        return offsets
+
+    def _section(self, position: int, what: str) -> pa.Buffer:
+        """Bytes of a message behind its length."""
+        (size,) = struct.unpack("<I", self._read(position, 4, what))
+        return self._read(position + 4, size, what)
+
+    def _read(self, position: int, size: int, what: str) -> pa.Buffer:
+        if position < 0 or size < 0 or position > self._end - size:
+            raise CorruptFileError(
+                what,
+                expected=f"bytes within 0..{self._end}",
+                found=f"{size} bytes at {position}",
+                where=self.path,
+            )
+        if position >= self._start:
+            return self._tail.slice(position - self._start, size)
+        return self.reader.read([ByteRange(position, size)])[0]
+
+    # ------------------------------------------------------------------ columns
+
+    def bind(
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int] | None = None,
+        rows: int | None = None,
+    ) -> LegacyColumns:
+        """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`.
+
+        The column of a field is its row in the page table.
+        """
+        if column_of is None:
+            column_of = number_ids(self.schema.field_ids())
+        if rows is not None and rows != self.num_rows:
+            raise CorruptFileError(
+                "batch offsets",
+                expected=f"{rows} rows in all",
+                found=f"{self.num_rows}",
+                where=self.path,
+            )
+        numbers = {
+            one.id: column_of[one.id]
+            for top in fields
+            for one in top.walk()
+            if column_of.get(one.id, -1) >= 0
+        }
+        table = self._metadata.page_table_position
+        self._load_tables(table, len(self.batches) - 1, numbers.values())
+
+        def pages(one: Field, bits: int, more: int) -> Pages | None:
+            number = numbers.get(one.id)
+            if number is None:
+                return None
+            where = Where(self.path, number, one.name)
+            return self._pages(self._tables[table, number], bits, more, where)
+
+        def items(one: Field) -> Fetch[pa.Array] | pa.Array:
+            return self.dictionary_items(numbers[one.id], one)
+
+        where = Where(self.path)
+        bound = [
+            LegacyField(one, open_node(one, pages, items, where), self.batches, self.reader)
+            for one in fields
+        ]
+        return LegacyColumns(bound, self.num_rows, self.reader)
+
+    def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> None:
+        """Read those rows of a page table that are not known yet; one request."""
+        with self._lock:
+            wanted = sorted({one for one in numbers if (table, one) not in self._tables})
+            if not wanted or not batches:
+                empty = np.zeros((0, 2), np.int64)
+                self._tables.update({(table, one): empty for one in wanted})
+                return
+            size = _ENTRY * batches
+            first, last = wanted[0], wanted[-1]
+            raw = self._read(table + first * size, (last - first + 1) * size, "page table")
+            rows = as_array(raw, "<i8").reshape(-1, batches, 2)
+            self._tables.update({(table, one): rows[one - first] for one in wanted})
+
+    def _pages(self, table: Int64s, bits: int, more: int, where: Where) -> Pages:
+        positions, lengths = table[:, 0], table[:, 1]
+        if more:
+            lengths = np.minimum(lengths, 2**62) + more
+        return Pages(np.ascontiguousarray(positions), lengths, bits, self._bytes, where)
+
+    def dictionary_items(self, column: int, one: Field) -> Fetch[pa.Array] | pa.Array:
+        """The items of a dictionary column, as one array.
+
+        Raises
+        ------
+        CorruptFileError
+            The file's schema does not say where they are.
+        """
+        numbers = number_ids(self.schema.field_ids())
+        own = next((own for own in self.schema.walk() if numbers[own.id] == column), None)
+        if own is None or own.dictionary is None:
+            raise CorruptFileError(
+                f"dictionary of column {one.name!r}",
+                expected="its position in the file's schema",
+                found="none",
+                where=self.path,
+            )
+        kind: Any = one.arrow_type
+        position, length = own.dictionary
+        where = Where(self.path, column, one.name, note="dictionary")
+        entry = np.array([[position, length]], np.int64)
+
+        def pages(_: Field, bits: int, more: int) -> Pages:
+            return self._pages(entry, bits, more, where)
+
+        values = LanceSchema.from_arrow(pa.schema([pa.field(one.name, kind.value_type)])).fields[0]
+        node = open_node(values, pages, _no_items, where)
+        return node.read(Spans(*np.array([[0], [0], [length]], np.int64)))
+
+    # ------------------------------------------------------------------ statistics
+
+    def page_statistics(self) -> pa.Table | None:
+        """Bounds of the values of each page; None when the file has none.
+
+        Returns
+        -------
+        pyarrow.Table
+            One row per batch of ``batches``, and one column per field that has statistics,
+            named by the field's id: a struct of ``null_count``, ``min_value`` and
+            ``max_value``. Bounds need not be attained; a null bound is unknown.
+
+        Raises
+        ------
+        CorruptFileError
+            The statistics are damaged.
+        """
+        if not self._metadata.HasField("statistics"):
+            return None
+        wire = self._metadata.statistics
+        schema = LanceSchema.from_wire(wire.schema, where=self.path)
+        numbers = number_ids(wire.fields or schema.field_ids())
+        table = wire.page_table_position
+        self._load_tables(table, 1, numbers.values())
+
+        def pages(one: Field, bits: int, more: int) -> Pages | None:
+            number = numbers.get(one.id)
+            if number is None:
+                return None
+            where = Where(self.path, number, one.name, note="statistics")
+            return self._pages(self._tables[table, number], bits, more, where)
+
+        count = len(self.batches) - 1
+        rows = Spans(*np.array([[0], [0], [count]], np.int64))
+        arrays, fields = [], []
+        for field in schema.fields:
+            # Further statistics may be added to the format; they are to be ignored.
+            kept = tuple(child for child in field.children if child.name in STATISTICS)
+            one = replace(field, children=kept)
+            fields.append(one.to_arrow())
+            node = open_node(one, pages, _no_items, Where(self.path, note="statistics"))
+            arrays.append(drive(self.reader, node.read(rows)))
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def close(self) -> None:
+        """Let go of the file; arrays read from it stay valid."""
+        self.reader.close()
+
+
+def _no_items(one: Field) -> Fetch[pa.Array] | pa.Array:
+    raise UnsupportedFeatureError(f"a dictionary within field {one.name!r} is not known")

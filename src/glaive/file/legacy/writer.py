@@ -1,0 +1,273 @@
+"""Write a 0.1 file: rows are collected, cut into batches and written column by column.
+
+All batches but the last have equally many rows, unless rows are very large. The schema, the
+metadata and the footer come last; until then nothing is visible.
+
+Specification: ``docs/format/legacy.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.legacy.statistics import PageBounds, has_statistics, measure_pages
+from glaive.errors import SchemaError
+from glaive.file.legacy.pager import PageWriter
+from glaive.file.legacy.profile import V0_1, LegacyProfile
+from glaive.file.legacy.types import check_legacy_types
+from glaive.format.fields import Field, LanceSchema
+from glaive.format.footer import LegacyFooter
+from glaive.format.manifest import WRITER
+from glaive.format.pb import file_pb2, table_pb2
+from glaive.io.sink import AlignedSink
+from glaive.io.store import ObjectStore
+from glaive.types import FormatVersion
+
+__all__ = ["LegacyFileWriter", "WrittenLegacyFile"]
+
+_RUN_BATCHES = 64
+"""Batches that are collected before they are written."""
+
+_RUN_BYTES = 32 * 1024 * 1024
+"""Arrow bytes after which rows are written earlier, in a batch that is short if need be."""
+
+_LENGTH = struct.Struct("<I")
+_MOST_ROWS = 2**31 - 1
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenLegacyFile:
+    """A finished file (a ``WrittenFile``)."""
+
+    path: str
+    size: int
+    rows: int
+    version: FormatVersion
+    fields: list[int]
+    column_indices: list[int]
+
+
+class LegacyFileWriter:
+    """A file being written (a ``FileWriter``).
+
+    Parameters
+    ----------
+    rows_per_batch
+        Rows of a page at most; the profile's by default.
+    dictionaries
+        Items of dictionary columns by field id, shared by all files of a dataset. Those of
+        new columns are added.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        schema: LanceSchema,
+        profile: LegacyProfile = V0_1,
+        *,
+        rows_per_batch: int | None = None,
+        dictionaries: dict[int, pa.Array] | None = None,
+    ) -> None:
+        check_legacy_types(schema)
+        self.path = path
+        self._where = store.full(path)
+        self._schema = schema
+        self._arrow = schema.to_arrow()
+        self._profile = profile
+        self._step = rows_per_batch or profile.rows_per_batch
+        self._sink = AlignedSink(store.create(path))
+        self._pages = PageWriter(self._sink, {} if dictionaries is None else dictionaries)
+        self._measured = list(_measured(schema.fields))
+        self._statistics: dict[int, list[PageBounds]] = {one.id: [] for one in self._measured}
+        self._edges: list[Int64s] = [np.zeros(1, np.int64)]
+        self._rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes written plus bytes waiting (estimate)."""
+        return self._sink.position + self._waiting_bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows + self._waiting_rows
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Append rows; the columns must be the schema's, in its order."""
+        if not batch.schema.equals(self._arrow, check_metadata=False):
+            raise SchemaError(
+                f"batch for {self._where}: expected the columns\n{self._arrow}\n"
+                f"found\n{batch.schema}\nCast the batch to the schema first."
+            )
+        columns: list[Any] = list(batch.columns)
+        for one, column in zip(self._schema.fields, columns, strict=True):
+            if not one.nullable and column.null_count:
+                raise SchemaError(
+                    f"column {one.name!r} (in {self._where}): expected no nulls, found "
+                    f"{column.null_count}. Fill them, or declare the column nullable."
+                )
+        if self.rows + batch.num_rows > _MOST_ROWS:
+            raise SchemaError(
+                f"more than {_MOST_ROWS} rows for {self._where}: files of format 0.1 do not "
+                "count further. Lower max_rows_per_file."
+            )
+        for piece in [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches():
+            if piece.num_rows:
+                self._take(piece)
+
+    def finish(self) -> WrittenLegacyFile:
+        """Write what waits, tables, schema and footer; the file becomes visible."""
+        self._flush(last=True)
+        ids = sorted(self._schema.field_ids())
+        batches = np.concatenate(self._edges)
+        metadata = file_pb2.Metadata(batch_offsets=batches.tolist())
+        table = self._pages.table_bytes(ids, len(batches) - 1)
+        metadata.page_table_position = self._sink.write_aligned([table])[0].offset
+        if self._measured and len(batches) > 1:
+            self._write_statistics(metadata.statistics)
+        metadata.manifest_position = self._write_message(self._schema_message())
+        position = self._write_message(metadata)
+        major, minor = self._profile.footer
+        self._sink.write([LegacyFooter(position, major, minor).build()])
+        return WrittenLegacyFile(
+            path=self.path,
+            size=self._sink.finish(),
+            rows=self._rows,
+            version=self._profile.version,
+            fields=ids,
+            column_indices=[],
+        )
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._waiting = []
+        self._sink.abort()
+
+    # ------------------------------------------------------------------ rows
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        run = self._step * _RUN_BATCHES
+        if self._waiting and batch.num_rows >= run:
+            # Only the rows that complete a batch are copied.
+            head = -self._waiting_rows % self._step
+            self._wait(batch.slice(0, head))
+            self._flush(last=False)
+            batch = batch.slice(head)
+        for start in range(0, batch.num_rows, _MOST_ROWS // 64):
+            self._wait(batch.slice(start, _MOST_ROWS // 64))
+            if self._waiting_rows >= run or self._waiting_bytes >= _RUN_BYTES:
+                self._flush(last=self._waiting_rows < self._step)
+
+    def _wait(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._waiting_rows += batch.num_rows
+            self._waiting_bytes += batch.nbytes
+
+    def _flush(self, *, last: bool) -> None:
+        """Write what waits in whole batches, and the rest as a short one if it is the last."""
+        if not self._waiting:
+            return
+        whole = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        rows = whole.num_rows
+        written = rows if last else rows - rows % self._step
+        bounds = np.arange(0, written + self._step, self._step, dtype=np.int64)
+        bounds = np.minimum(bounds, written)[: -(-written // self._step) + 1]
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if written < rows:
+            self._wait(whole.slice(written))
+        if written:
+            self._write(whole.slice(0, written), bounds)
+
+    def _write(self, batch: pa.RecordBatch, bounds: Int64s) -> None:
+        for one, column in zip(self._schema.fields, batch.columns, strict=True):
+            self._pages.write(one, column, bounds)
+            self._measure(one, column, bounds)
+        self._edges.append(self._rows + bounds[1:])
+        self._rows += batch.num_rows
+
+    # ------------------------------------------------------------------ statistics
+
+    def _measure(self, one: Field, array: Any, bounds: Int64s) -> None:
+        if one.logical_type == "struct":
+            for at, child in enumerate(one.children):
+                self._measure(child, array.field(at), bounds)
+        elif one.id in self._statistics:
+            self._statistics[one.id].append(measure_pages(array, bounds))
+
+    def _write_statistics(self, message: Any) -> None:
+        """Write one batch with a row per batch of the file, and a page table of its own."""
+        fields = []
+        arrays = []
+        for one in self._measured:
+            parts = self._statistics[one.id]
+            counts = pa.array(np.concatenate([part.null_count for part in parts]))
+            lows = pa.concat_arrays([part.min_value for part in parts])
+            highs = pa.concat_arrays([part.max_value for part in parts])
+            kinds = [
+                pa.field("null_count", pa.int64(), nullable=False),
+                pa.field("min_value", lows.type),
+                pa.field("max_value", highs.type),
+            ]
+            arrays.append(pa.StructArray.from_arrays([counts, lows, highs], fields=kinds))
+            fields.append(pa.field(str(one.id), pa.struct(kinds)))
+        schema = LanceSchema.from_arrow(pa.schema(fields))
+        pages = PageWriter(self._sink, {})
+        for one, array in zip(schema.fields, arrays, strict=True):
+            pages.write(one, array, np.array([0, len(array)], np.int64))
+        ids = schema.field_ids()
+        table = pages.table_bytes(ids, 1)
+        message.page_table_position = self._sink.write_aligned([table])[0].offset
+        message.schema.extend(schema.to_wire())
+        message.fields.extend(ids)
+
+    # ------------------------------------------------------------------ metadata
+
+    def _schema_message(self) -> Any:
+        """A manifest with the schema alone, for readers of the file by itself."""
+        schema = replace(self._schema, fields=tuple(map(self._with_items, self._schema.fields)))
+        message = table_pb2.Manifest(fields=schema.to_wire(), version=1)
+        message.writer_version.library, message.writer_version.version = WRITER
+        message.data_format.file_format = "lance"
+        message.data_format.version = str(self._profile.version)
+        for key, value in schema.metadata.items():
+            message.schema_metadata[key] = value
+        return message
+
+    def _with_items(self, one: Field) -> Field:
+        """The field with the place of its dictionary's items, which are written here."""
+        if one.children:
+            return replace(one, children=tuple(map(self._with_items, one.children)))
+        items = self._pages.dictionaries.get(one.id)
+        if items is None:
+            return replace(one, dictionary=None)
+        values = replace(one, logical_type=one.logical_type.split(":")[1])
+        pages = PageWriter(self._sink, {})
+        pages.write(values, items, np.array([0, len(items)], np.int64))
+        ((position, length),) = pages.table[one.id][0].tolist()
+        return replace(one, dictionary=(position, length))
+
+    def _write_message(self, message: Any) -> int:
+        raw = message.SerializeToString()
+        return self._sink.write([_LENGTH.pack(len(raw)), raw]).offset
+
+
+def _measured(fields: tuple[Field, ...]) -> Iterator[Field]:
+    """Fields with statistics: at the top level and within structs, not within lists."""
+    for one in fields:
+        if one.logical_type == "struct":
+            yield from _measured(one.children)
+        elif not one.children and has_statistics(one.arrow_type):
+            yield one
