@@ -169,13 +169,8 @@ def _bind_several(snapshot: Snapshot, fragment: Fragment, projection: Projection
 
 def _columns(file: DataFile) -> dict[int, int]:
     """Column index by id of the fields that a file holds."""
-    if len(file.fields) != len(file.column_indices):
-        raise UnsupportedFeatureError(
-            f"data file {file.path} is of format {file.version}, which this version of glaive "
-            "does not read yet. Rewrite the dataset with format 2.1 or newer."
-        )
-    pairs = zip(file.fields, file.column_indices, strict=True)
-    return {field_id: column for field_id, column in pairs if field_id >= 0 and column >= 0}
+    pairs = file.columns().items()
+    return {field_id: column for field_id, column in pairs if column >= 0}
 
 
 def _within(field: Field, homes: dict[int, int], file: int) -> Field:
