@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
+from glaive.scan.fragment import bind_fragment
 
 ROWS = 3000
 TABLE = pa.table(
@@ -109,3 +110,12 @@ def test_a_dataset_without_rows_has_no_position(tmp_path: Path) -> None:
     with pytest.raises(RowIndexError, match="has 0 rows"):
         written.take([0])
     assert written.take([]).num_rows == 0
+
+
+def test_announced_reads_take_the_same_rows(dataset: LanceDataset) -> None:
+    rows = np.random.default_rng(9).integers(0, 1100, 200)
+    view = dataset.take_view()
+    announced = bind_fragment(view.snapshot, 0, view.projection, announce=True)
+    assert not announced.mapped
+    taken = pa.Table.from_arrays(announced.take(rows), schema=view.schema)
+    assert taken.equals(TABLE.take(pa.array(rows)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from stat import S_ISDIR
+from time import monotonic
 
 import pyarrow as pa
 
@@ -20,19 +21,25 @@ _WORTH_ADVICE = 256 * 1024
 """Bytes of a file below which the kernel reads it at once whatever it is told."""
 
 
+_SAMPLES = 16
+"""Places of a file looked at to tell whether it is in memory."""
+
+
 class MappedReader:
     """A mapped file. Opening costs about 10 us, a range about 0.1 us; nothing is copied.
 
     The size is that of the file when it was opened.
     """
 
-    __slots__ = ("_base", "_pattern", "path", "size")
+    __slots__ = ("_base", "_cold", "_look_again", "_pattern", "path", "size")
 
     mapped = True
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._pattern: Advice = "normal"
+        self._cold = False
+        self._look_again = 0.0
         try:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
@@ -58,7 +65,11 @@ class MappedReader:
 
     def tail(self, size: int) -> pa.Buffer:
         """Return the last ``size`` bytes, or all if there are fewer."""
-        return self._mapping().slice(max(0, self.size - size))
+        start = max(0, self.size - size)
+        base = self._mapping()
+        if self.size >= _WORTH_ADVICE:  # else a cold footer costs several small reads
+            advise(base, [ByteRange(start, self.size - start)], "willneed")
+        return base.slice(start)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one view per range, in order."""
@@ -90,6 +101,16 @@ class MappedReader:
         if pattern != self._pattern and self.size >= _WORTH_ADVICE:
             self._pattern = pattern
             self.advise([ByteRange(0, self.size)], pattern)
+
+    def is_cold(self) -> bool:
+        """Whether parts of the file are not in memory, by a sample; looked at once a second."""
+        now = monotonic()
+        if now >= self._look_again:
+            self._look_again = now + 1.0
+            step = max(1, self.size // _SAMPLES)
+            places = [ByteRange(at, 1) for at in range(step // 2, self.size, step)]
+            self._cold = not is_resident(self._mapping(), places, len(places))
+        return self._cold
 
     def close(self) -> None:
         """Let go of the map; buffers handed out stay valid."""

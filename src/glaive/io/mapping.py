@@ -100,12 +100,12 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
         _libc.madvise(first, start + offset + size - first, code)
 
 
-def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange]) -> bool:
+def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
     """Whether a sample of the ranges is in memory, so that advice would be wasted."""
     if _libc is None or base.size == 0 or sys.platform not in ("linux", "darwin"):
         return True
     state = ctypes.c_ubyte()
-    step = max(1, len(ranges) // _SAMPLES)
+    step = max(1, len(ranges) // samples)
     for offset, _ in ranges[::step]:
         first = (base.address + offset) // _PAGE * _PAGE
         if _libc.mincore(first, 1, ctypes.byref(state)) == 0 and not state.value & 1:

@@ -17,6 +17,7 @@ from glaive.format.fields import Field
 from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.rowids import decode_row_ids
+from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
 from glaive.scan.projection import ROW_ID, Projection
 from glaive.scan.snapshot import Snapshot
@@ -78,6 +79,10 @@ class BoundFragment:
         for reader in self.readers:
             reader.expect(pattern)
 
+    def is_cold(self) -> bool:
+        """Whether parts of the mapped files are not in memory, by a sample."""
+        return any(isinstance(one, MappedReader) and one.is_cold() for one in self.readers)
+
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these physical positions, one array per output, in this order."""
         if self._whole is not None:
@@ -106,8 +111,10 @@ class BoundFragment:
         return pa.array(rows.astype(np.uint64) + np.uint64(self.fragment.id << 32))
 
 
-def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:
-    """Open what a projection needs of a fragment.
+def bind_fragment(
+    snapshot: Snapshot, position: int, projection: Projection, *, announce: bool = False
+) -> BoundFragment:
+    """Open what a projection needs of a fragment; see ``Snapshot.open_file`` for ``announce``.
 
     Raises
     ------
@@ -121,15 +128,17 @@ def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> 
         entry = fragment.files[0]
         column_of = _columns(entry)
         if column_of.keys() >= projection.leaves:  # the usual case: all in one file
-            file = snapshot.open_file(entry)
+            file = snapshot.open_file(entry, announce=announce)
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             return BoundFragment(
                 snapshot, fragment, projection, all_of_it.columns, all_of_it, [file.reader]
             )
-    return _bind_several(snapshot, fragment, projection)
+    return _bind_several(snapshot, fragment, projection, announce=announce)
 
 
-def _bind_several(snapshot: Snapshot, fragment: Fragment, projection: Projection) -> BoundFragment:
+def _bind_several(
+    snapshot: Snapshot, fragment: Fragment, projection: Projection, *, announce: bool
+) -> BoundFragment:
     """Bind columns that are in several files, or in none."""
     homes = {field_id: at for at, file in enumerate(fragment.files) for field_id in _columns(file)}
     by_file: dict[int, list[Field]] = {}
@@ -150,7 +159,7 @@ def _bind_several(snapshot: Snapshot, fragment: Fragment, projection: Projection
     readers: list[RangeReader] = []
     for at, fields in by_file.items():
         entry = fragment.files[at]
-        reader = snapshot.open_file(entry)
+        reader = snapshot.open_file(entry, announce=announce)
         bound[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
         readers.append(reader.reader)
     left = {at: iter(columns.columns) for at, columns in bound.items()}

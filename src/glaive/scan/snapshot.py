@@ -18,6 +18,7 @@ from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.manifest import Manifest
+from glaive.io.advised import AdvisedStore
 from glaive.io.cache import ByteCache
 from glaive.io.store import ObjectStore
 from glaive.scan.deletions import LiveRows
@@ -41,17 +42,20 @@ class Session:
     """
 
     def __init__(self, budget: int = 256 * 1024 * 1024) -> None:
-        self.files: ByteCache[str, FileReader] = ByteCache(budget)
+        self.files: ByteCache[tuple[str, bool], FileReader] = ByteCache(budget)
         self.deletions: ByteCache[tuple[str, int, DeletionFile], LiveRows] = ByteCache(budget)
 
-    def open_file(self, store: ObjectStore, path: str, size: int | None) -> FileReader:
+    def open_file(
+        self, store: ObjectStore, path: str, size: int | None, *, announce: bool
+    ) -> FileReader:
         """Open a data file, or find it opened."""
 
         def load() -> tuple[FileReader, int]:
-            file = open_reader(store, path, size=size)
+            place = AdvisedStore(store) if announce else store
+            file = open_reader(place, path, size=size)
             return file, _MAPPED_COST if file.reader.mapped else _FETCHED_COST
 
-        return self.files.get_or_load(store.full(path), load)
+        return self.files.get_or_load((store.full(path), announce), load)
 
 
 class Snapshot:
@@ -104,10 +108,14 @@ class Snapshot:
 
     # ------------------------------------------------------------------ files
 
-    def open_file(self, file: DataFile) -> FileReader:
-        """Open a data file of this version."""
+    def open_file(self, file: DataFile, *, announce: bool = False) -> FileReader:
+        """Open a data file of this version.
+
+        With ``announce`` a mapped file is read by announced ranges, which is quicker where
+        it is not in memory.
+        """
         store, path = locate_data_file(self.store, self.manifest, file)
-        return self.session.open_file(store, path, file.size)
+        return self.session.open_file(store, path, file.size, announce=announce)
 
     def live_rows(self, fragment: Fragment) -> LiveRows | None:
         """Which rows of a fragment are live; ``None`` when all are."""

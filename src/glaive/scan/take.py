@@ -78,7 +78,8 @@ def take(view: View, rows: object) -> pa.Table:
     _check(low, high, starts)
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:  # all in one fragment
-        arrays = _take_wide(view.fragment(first), wanted - starts[first])
+        bound = view.for_taking(first, len(wanted))
+        arrays = _take_wide(bound, wanted - starts[first])
         return pa.Table.from_arrays(arrays, schema=view.schema)
     return _take_many(view, wanted, starts)
 
@@ -107,7 +108,7 @@ def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64])
 
     def work(job: tuple[int, NDArray[np.int64]]) -> list[pa.Array]:
         position, rows = job
-        return _take_live(view.fragment(position), rows - starts[position])
+        return _take_live(view.for_taking(position, len(rows)), rows - starts[position])
 
     if view.fragment(jobs[0][0]).mapped:
         chunks = gather(work, jobs)

@@ -15,6 +15,9 @@ __all__ = ["View", "Views"]
 _KEPT = 4096
 """Fragments kept opened per view; beyond, all are let go and opened again when needed."""
 
+_MANY_ROWS = 8
+"""Rows of a take from which on it is worth a look whether files are in memory."""
+
 _PROJECTIONS = 64
 """Projections kept per version; beyond, all are let go."""
 
@@ -22,24 +25,39 @@ _PROJECTIONS = 64
 class View:
     """Fragments of a snapshot, bound to a projection when first asked for."""
 
-    __slots__ = ("_bound", "_lock", "projection", "schema", "snapshot")
+    __slots__ = ("_announced", "_bound", "_lock", "projection", "schema", "snapshot")
 
     def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
         self.snapshot = snapshot
         self.projection = projection
         self.schema: pa.Schema = projection.schema
         self._bound: dict[int, BoundFragment] = {}
+        self._announced: dict[int, BoundFragment] = {}
         self._lock = Lock()
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
-        found = self._bound.get(position)
-        if found is None:
-            found = bind_fragment(self.snapshot, position, self.projection)
-            with self._lock:
-                if len(self._bound) >= _KEPT:
-                    self._bound.clear()
-                self._bound[position] = found
+        return self._bound.get(position) or self._bind(self._bound, position, announce=False)
+
+    def for_taking(self, position: int, rows: int) -> BoundFragment:
+        """The same fragment, but one that announces its reads where that pays.
+
+        It pays for more than a few rows of mapped files that are not in memory.
+        """
+        bound = self.fragment(position)
+        if rows < _MANY_ROWS or not bound.mapped or not bound.is_cold():
+            return bound
+        kept = self._announced
+        return kept.get(position) or self._bind(kept, position, announce=True)
+
+    def _bind(
+        self, kept: dict[int, BoundFragment], position: int, *, announce: bool
+    ) -> BoundFragment:
+        found = bind_fragment(self.snapshot, position, self.projection, announce=announce)
+        with self._lock:
+            if len(kept) >= _KEPT:
+                kept.clear()
+            kept[position] = found
         return found
 
     def empty(self) -> pa.Table:
