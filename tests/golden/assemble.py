@@ -11,9 +11,16 @@ from google.protobuf import text_format
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from glaive.format.fields import LanceSchema
-from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
+from glaive.format.pb import encodings20_pb2, encodings21_pb2, file2_pb2, file_pb2
 
-FOOTERS = {"2.1": (2, 1), "2.2": (2, 2)}
+FOOTERS = {"2.0": (0, 3), "2.1": (2, 1), "2.2": (2, 2)}
+
+LAYOUTS = ("/lance.encodings21.PageLayout", encodings21_pb2.PageLayout)
+ENCODINGS = {
+    "2.0": ("/lance.encodings.ArrayEncoding", encodings20_pb2.ArrayEncoding),
+    "2.1": LAYOUTS,
+    "2.2": LAYOUTS,
+}
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,9 @@ def assemble(schema: pa.Schema, columns: Sequence[Sequence[Page]], version: str)
                 position, size = place(buffer)
                 message.buffer_offsets.append(position)
                 message.buffer_sizes.append(size)
-            layout = text_format.Parse(page.layout, encodings21_pb2.PageLayout())
-            message.encoding.direct.encoding = _wrap(
-                "/lance.encodings21.PageLayout", layout.SerializeToString()
-            )
+            url, kind = ENCODINGS[version]
+            layout = text_format.Parse(page.layout, kind())
+            message.encoding.direct.encoding = _wrap(url, layout.SerializeToString())
         messages.append(column.SerializeToString())
 
     descriptor = file_pb2.FileDescriptor(length=sum(page.length for page in columns[0]))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from glaive.arrow.build import validity_flags
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
@@ -134,7 +135,7 @@ class Dictionary(ArrayEncoding):
         else:
 
             def keep(found: Any) -> Any:
-                source.kept[self] = _Text.of(found) if text else found
+                source.kept[self] = _Text.of(found) if text else _Items.of(found)
                 return source.kept[self]
 
             items = chain(self.items.read(source, 0, self.num_items), keep)
@@ -162,16 +163,32 @@ class Dictionary(ArrayEncoding):
             offsets = as_buffer(ends.astype(f"<i{(wide or 32) // 8}"))
         return pa.Array.from_buffers(self.kind, count, [validity, offsets, found.data], nulls)
 
-    def _dictionary(self, indices: Any, items: Any, where: Where) -> pa.Array:
+    def _dictionary(self, indices: Any, items: _Items, where: Where) -> pa.Array:
         count = len(indices)
         numbers = np.asarray(indices) if count else np.empty(0, np.int64)
-        if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(items):
-            raise _beyond(len(items), f"indices from {numbers.min()} to {numbers.max()}", where)
+        if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_items:
+            found = f"indices from {numbers.min()} to {numbers.max()}"
+            raise _beyond(self.num_items, found, where)
+        if items.places is not None:
+            places = items.places[numbers.astype(np.int64)]
+            indices = pa.array(places, mask=places < 0).cast(indices.type)
+        return pa.DictionaryArray.from_arrays(indices, items.values, ordered=self.kind.ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Items that are not null, and where among them each stored one is (-1: it is null)."""
+
+    values: Any
+    places: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, items: Any) -> Self:
         valid = validity_flags(items)
-        if valid is not None:
-            null = pa.array(~valid[numbers.astype(np.int64)])
-            indices = pc.if_else(null, pa.scalar(None, indices.type), indices)
-        return pa.DictionaryArray.from_arrays(indices, items, ordered=self.kind.ordered)
+        if valid is None:
+            return cls(items, None)
+        places = np.where(valid, np.cumsum(valid) - 1, -1)
+        return cls(items.drop_null(), places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,12 @@ from glaive.encodings.choose_array import encode_values
 from glaive.encodings.compression import Scheme
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, OptionError, SchemaError
+from glaive.file.profile import FormatProfile
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.columns import Node
-from glaive.file.v2.writer import FileV2Writer
-from glaive.format.fields import Field
+from glaive.file.v2.writer import PAGE_BYTES, FileV2Writer
+from glaive.format.fields import Field, LanceSchema
+from glaive.io.store import ObjectStore
 from glaive.kernels.ends import Ends
 
 __all__ = ["ArraysWriter"]
@@ -39,11 +41,26 @@ class ArraysWriter(FileV2Writer):
 
     page_url: ClassVar[str] = "/lance.encodings.ArrayEncoding"
 
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        schema: LanceSchema,
+        profile: FormatProfile,
+        *,
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        # Rows of each struct column; filled while the columns are numbered.
+        self._structs: dict[int, int] = {}
+        super().__init__(store, path, schema, profile, page_bytes=page_bytes)
+
     def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
         return number_array_columns(fields)
 
     def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
-        return array_tree(field, column_of)
+        node = array_tree(field, column_of)
+        self._structs.update(dict.fromkeys(_struct_columns(node), 0))
+        return node
 
     def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[Pages]:
         """One page per column; pages of items hold those of the lists beside them."""
@@ -79,6 +96,20 @@ class ArraysWriter(FileV2Writer):
             values = encode_values(array, out, _scheme(node.field, path))
             self._put(node, values, out, len(array), pages)
 
+    def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
+        if column in self._structs:
+            # Readers take one page per struct column only: it is written last, with all rows.
+            self._structs[column] += page.rows
+        else:
+            super()._append(column, page, first_row)
+
+    def _write_footer(self) -> int:
+        for column, rows in self._structs.items():
+            if rows:
+                layout: Any = SimpleStruct().to_wire()
+                super()._append(column, EncodedPage(layout, [], rows), 0)
+        return super()._write_footer()
+
     def _put(
         self, node: Node, encoding: ArrayEncoding, out: Outlet, rows: int, pages: Pages
     ) -> None:
@@ -86,6 +117,14 @@ class ArraysWriter(FileV2Writer):
             raise GlaiveError(f"field {node.name!r} of {self._where} has no column")
         layout: Any = encoding.to_wire()
         pages.append((node.column, EncodedPage(cast("Any", layout), out.buffers, rows)))
+
+
+def _struct_columns(node: Node) -> Iterator[int]:
+    """Columns of all structs at or below a node."""
+    if node.kind == "struct" and node.column is not None:
+        yield node.column
+    for child in node.children:
+        yield from _struct_columns(child)
 
 
 def _scheme(field: Field, path: str) -> Scheme | None:

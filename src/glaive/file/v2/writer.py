@@ -21,6 +21,7 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.profile import FormatProfile
 from glaive.file.types import check_types
+from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.shred import shred
 from glaive.format.fields import Field, LanceSchema
@@ -101,7 +102,9 @@ class _Queue:
 
 def _weight(array: pa.Array) -> int:
     """Bytes of an array, and something for one without: levels take room too."""
-    bits = leaf_bits(array.type) if not pa.types.is_nested(array.type) else None
+    kind = array.type
+    plain = not (pa.types.is_nested(kind) or pa.types.is_null(kind))
+    bits = leaf_bits(kind) if plain else None
     size = int(array.nbytes) if bits is None else len(array) * bits // 8
     return max(size, len(array) // 8, 1)
 
@@ -124,8 +127,10 @@ class FileV2Writer:
         profile: FormatProfile,
         *,
         page_bytes: int = PAGE_BYTES,
+        encoding_options: GivenOptions | None = None,
     ) -> None:
         check_types(schema, profile)
+        self._wanted = column_options(schema, encoding_options, profile)
         self.path = path
         self._where = store.full(path)
         self._schema = schema
@@ -230,7 +235,8 @@ class FileV2Writer:
         """Encode an array into one page per leaf, or into several where levels are too many."""
         pages = []
         for leaf in shred(node, array):
-            page = encode_page(leaf.values, leaf.levels, leaf.rows, self._options)
+            wanted = self._wanted[leaf.node.field.id]
+            page = encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted)
             if page is None:
                 half = len(array) // 2
                 yield from self._encode_rows(node, array.slice(0, half))
