@@ -1,127 +1,107 @@
-"""List layers out of levels: both tiers agree with each other and with the plain rules."""
+"""Levels into offsets and validity; both tiers agree, and agree with the definition."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from glaive.kernels._tier import as_array, force_tier
-from glaive.kernels.levels import ListLayer, resolve_lists, validity_from_levels
+from glaive.kernels import levels as kernels
+from glaive.kernels._tier import Tier, force_tier
+from glaive.kernels.levels import resolve_lists, validity_from_levels
 
-TIERS = ("numpy", "numba")
+TIERS: list[Tier] = ["numpy", "numba"]
 
-ENTRIES = st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 1000, 4097]))
-
-
-def levels(entries: int, seed: int, highest: int) -> tuple[NDArray[np.uint16], ...]:
-    rng = np.random.default_rng(seed)
-    rep = rng.integers(0, 3, entries).astype(np.uint16)
-    rep[:1] = 2
-    return rep, rng.integers(0, highest + 1, entries).astype(np.uint16)
+SEEDS = st.integers(0, 2**32)
+SIZES = st.one_of(st.integers(0, 70), st.integers(100, 1500))
 
 
-def by_the_rules(
-    rep: NDArray[np.uint16], definition: NDArray[np.uint16], limits: dict[str, int]
-) -> dict[str, Any]:
-    """Walk entry by entry, as ``docs/format/levels.md`` says."""
-    offsets, valid, left_rep, left_def, items = [], [], [], [], 0
-    for r, d in zip(rep.tolist(), definition.tolist(), strict=True):
-        if r > 0:
-            if d <= limits["slot_max"]:
-                offsets.append(items)
-                valid.append(limits["null_level"] == 0 or d != limits["null_level"])
-            left_rep.append(r - 1)
-            left_def.append(d if d > limits["resolved_max"] else 0)
-        items += d <= limits["visible_max"]
-    return {
-        "offsets": [*offsets, items],
-        "valid": valid,
-        "rep": left_rep,
-        "definition": left_def,
-        "visible": items,
-    }
+def _bits(bitmap: object, count: int) -> list[bool]:
+    raw = np.frombuffer(memoryview(bitmap), np.uint8)  # type: ignore[arg-type]  # a buffer
+    return np.unpackbits(raw, bitorder="little")[:count].astype(bool).tolist()
 
 
-def facts(layer: ListLayer, bits: int) -> dict[str, Any]:
-    valid = [True] * layer.slots
-    if layer.validity is not None:
-        bitmap = np.unpackbits(as_array(layer.validity), bitorder="little")
-        valid = bitmap[: layer.slots].astype(bool).tolist()
-    assert layer.null_count == valid.count(False)
-    assert layer.rep is not None
-    assert layer.definition is not None
-    return {
-        "offsets": as_array(layer.offsets, f"<i{bits // 8}").tolist(),
-        "valid": valid,
-        "rep": layer.rep.tolist(),
-        "definition": layer.definition.tolist(),
-        "visible": layer.visible,
-    }
-
-
-@pytest.mark.spec("unshred-1", "visible-1", "visible-2", "rep-1", "def-3")
-@pytest.mark.parametrize("bits", [32, 64])
-@given(entries=ENTRIES, inner=st.integers(0, 2), nulls=st.booleans(), empties=st.booleans())
-def test_a_list_layer_follows_the_rules(
-    bits: int, entries: int, inner: int, nulls: bool, empties: bool
+@given(SEEDS, SIZES, st.booleans(), st.booleans(), st.sampled_from([32, 64]))
+def test_lists_are_resolved_alike_by_both_tiers(
+    seed: int, entries: int, with_def: bool, outer: bool, bits: int
 ) -> None:
-    resolved = inner + nulls + empties
-    limits = {
-        "visible_max": inner,
-        "resolved_max": resolved,
-        "slot_max": resolved,
-        "null_level": inner + 1 if nulls else 0,
-    }
-    rep, definition = levels(entries, seed=entries, highest=resolved + 1)
-    expected = by_the_rules(rep, definition, limits)
+    # Layers: nullable item (1), list that is null (2) or empty (3), something outside (4).
+    rng = np.random.default_rng(seed)
+    rep = rng.choice([0, 0, 0, 1, 2], entries).astype(np.uint16)
+    definition = rng.choice([0, 0, 0, 1, 2, 3, 4], entries).astype(np.uint16) if with_def else None
+    seen = []
     for tier in TIERS:
         with force_tier(tier):
-            layer = resolve_lists(rep, definition, offset_bits=bits, outer=True, **limits)
-            assert layer is not None
-            assert facts(layer, bits) == expected
-
-
-@given(entries=ENTRIES)
-def test_without_definition_levels_every_list_is_valid(entries: int) -> None:
-    rep, _ = levels(entries, seed=entries, highest=0)
-    limits = dict.fromkeys(("visible_max", "resolved_max", "slot_max", "null_level"), 0)
-    expected = by_the_rules(rep, np.zeros(entries, np.uint16), limits)
-    for tier in TIERS:
-        with force_tier(tier):
-            layer = resolve_lists(rep, None, offset_bits=32, outer=True, **limits)
-            assert layer is not None
-            assert layer.validity is None
-            assert facts(layer, 32) == expected
+            found = resolve_lists(
+                rep,
+                definition,
+                visible_max=1,
+                resolved_max=3,
+                slot_max=3,
+                null_level=2,
+                offset_bits=bits,
+                outer=outer,
+            )
+        assert found is not None
+        offsets = np.frombuffer(memoryview(found.offsets), f"<i{bits // 8}")
+        validity = None if found.validity is None else _bits(found.validity, found.slots)
+        rest = [None if part is None else part.tolist() for part in (found.rep, found.definition)]
+        seen.append((offsets.tolist(), validity, found.null_count, found.slots, rest))
+    assert seen[0] == seen[1]
+    levels = [0] * entries if definition is None else definition.tolist()
+    begins = [at for at in range(entries) if rep[at] and levels[at] <= 3]
+    before = np.cumsum([0, *(level <= 1 for level in levels)]).tolist()
+    assert seen[0][0] == [*(before[at] for at in begins), before[-1]]
+    valid = [levels[at] != 2 for at in begins]
+    assert seen[0][1] == (None if all(valid) else valid)
+    if outer:
+        kept = [at for at in range(entries) if rep[at]]
+        assert seen[0][4] == [
+            [int(rep[at]) - 1 for at in kept],
+            [levels[at] if levels[at] > 3 else 0 for at in kept],
+        ]
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize(("room", "fits"), [(2, False), (3, True), (4, True)])
-def test_more_lists_than_there_is_room_for_are_refused(tier: Any, room: int, fits: bool) -> None:
-    rep = np.array([1, 0, 1, 1, 0], np.uint16)
-    limits = dict.fromkeys(("visible_max", "resolved_max", "slot_max", "null_level"), 0)
-    with force_tier(tier):
-        layer = resolve_lists(rep, None, offset_bits=32, outer=False, room=room, **limits)
-    assert (layer is not None) == fits
+def test_more_lists_than_there_is_room_for_are_not_written(tier: Tier) -> None:
+    rep = np.ones(200, np.uint16)
+    for room, slots in ((199, None), (200, 200)):
+        with force_tier(tier):
+            found = resolve_lists(
+                rep,
+                None,
+                visible_max=0,
+                resolved_max=0,
+                slot_max=0,
+                null_level=0,
+                offset_bits=32,
+                outer=False,
+                room=room,
+            )
+        assert (None if found is None else found.slots) == slots
 
 
-@given(entries=ENTRIES, null_level=st.integers(1, 3), above=st.integers(0, 2))
-def test_validity_of_items_follows_the_rules(entries: int, null_level: int, above: int) -> None:
-    slot_max = null_level + above
-    _, definition = levels(entries, seed=entries, highest=slot_max + 1)
-    expected = [d != null_level for d in definition.tolist() if d <= slot_max]
+@given(SEEDS, SIZES, st.sampled_from([1, 2, 65535]), st.integers(1, 2))
+def test_validity_is_found_alike_by_both_tiers(
+    seed: int, entries: int, slot_max: int, null_level: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    definition = rng.choice([0, 0, 0, 0, 1, 2, 3], entries).astype(np.uint16)
+    slotted = [level for level in definition.tolist() if level <= slot_max]
     for tier in TIERS:
         with force_tier(tier):
             bitmap, nulls, slots = validity_from_levels(
                 definition, slot_max=slot_max, null_level=null_level
             )
-        assert slots == len(expected)
-        assert nulls == expected.count(False)
+        assert slots == len(slotted)
+        assert nulls == slotted.count(null_level)
         assert (bitmap is None) == (nulls == 0)
         if bitmap is not None:
-            bits = np.unpackbits(as_array(bitmap), bitorder="little")
-            assert bits[:slots].astype(bool).tolist() == expected
+            assert _bits(bitmap, slots) == [level != null_level for level in slotted]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_door_can_be_exercised(tier: Tier) -> None:
+    with force_tier(tier):
+        kernels.exercise()

@@ -72,6 +72,10 @@ def resolve_lists(
         more.
     """
     entries = len(rep)
+    if definition is None:
+        null_level = 0
+    elif len(definition) != entries:
+        raise ValueError(f"{len(definition)} definition levels for {entries} entries")
     room = entries if room is None else min(room, entries)
     width = offset_bits // 8
     # The loop stores up to three offsets too many.

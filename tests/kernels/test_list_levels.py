@@ -1,0 +1,235 @@
+"""Levels of chunks in one pass: the same as one after the other, or nothing at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth
+from glaive.encodings.protocol import ValueEncoding
+from glaive.encodings.values.bitpack_inline import InlineBitpacking
+from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.rle import RunLength
+from glaive.kernels import list_levels as kernels
+from glaive.kernels._tier import Tier, force_tier
+from glaive.kernels.chunks import assemble_chunks
+from glaive.kernels.list_levels import (
+    LevelForm,
+    level_page,
+    locate_rows,
+    pick_levels,
+    read_levels,
+)
+
+TIERS: list[Tier] = ["numpy", "numba"]
+
+FORMS: list[tuple[ValueEncoding, LevelForm, int]] = [
+    (Flat(16), LevelForm(1), 3000),
+    (OutOfLineBitpacking(16, 2), LevelForm(2, 2), 3000),
+    (OutOfLineBitpacking(16, 5), LevelForm(2, 5), 3000),
+    (InlineBitpacking(16), LevelForm(3), 1024),
+    (RunLength(16), LevelForm(4), 3000),
+]
+
+
+class Sample:
+    """Chunks of random levels, and the table that goes with them."""
+
+    def __init__(self, seed: int, rep_form: int, def_form: int | None, width: int) -> None:
+        rng = np.random.default_rng(seed)
+        chunks = int(rng.integers(1, 6))
+        most = min(FORMS[rep_form][2], 3000 if def_form is None else FORMS[def_form][2])
+        levels = rng.integers(1, most + 1, chunks)
+        total = int(levels.sum())
+        self.rep = rng.choice([0, 0, 0, 1, 2], total).astype(np.uint16)
+        self.rep[0] = 2
+        self.definition = rng.choice([0, 0, 0, 1, 2, 3], total).astype(np.uint16)
+        visible = self.definition <= 1 if def_form is not None else np.ones(total, np.bool_)
+        ends = np.cumsum(levels)
+        firsts = ends - levels
+        starts = np.flatnonzero(self.rep == 2)
+        self.row_starts = np.searchsorted(starts, np.append(firsts, total)).astype(np.int64)
+        self.enters = np.append(self.rep[firsts] != 2, False)
+        self.counts = np.diff(np.append(0, np.cumsum(visible))[ends], prepend=0)
+        self.visible, self.firsts, self.begins = visible, firsts, np.append(starts, total)
+        self.values = int(ends[-1])
+        pieces = [self._encode(self.rep, levels, rep_form)]
+        if def_form is not None:
+            pieces.append(self._encode(self.definition, levels, def_form))
+        value = rng.integers(0, 9, chunks) * 8
+        values = [(np.zeros(int(value.sum()), np.uint8), value)]
+        self.data, self.sizes = assemble_chunks(levels, pieces, values, value_width=width)
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.value_sizes = value
+        self.has_def = def_form is not None
+        self.page = level_page(
+            FORMS[rep_form][1],
+            None if def_form is None else FORMS[def_form][1],
+            value_pieces=1,
+            value_width=width,
+            max_rep=2,
+            visible_max=1 if def_form is not None else 0,
+            max_def=3 if def_form is not None else 0,
+        )
+
+    @staticmethod
+    def _encode(
+        levels: NDArray[np.uint16], counts: NDArray[np.int64], form: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        encoded = FORMS[form][0].encode_blocks(
+            FixedWidth(pa.py_buffer(levels.tobytes()), 16, len(levels)), counts
+        )
+        return encoded.data, encoded.sizes
+
+
+SAMPLES = st.builds(
+    Sample,
+    st.integers(0, 2**32),
+    st.integers(0, len(FORMS) - 1),
+    st.one_of(st.none(), st.integers(0, len(FORMS) - 1)),
+    st.sampled_from([2, 4]),
+)
+
+
+@given(SAMPLES)
+def test_all_levels_of_chunks_come_back(sample: Sample) -> None:
+    with force_tier("numba"):
+        found = read_levels(
+            sample.data,
+            sample.starts,
+            sample.sizes,
+            sample.counts,
+            sample.row_starts,
+            sample.enters[:-1],
+            sample.page,
+        )
+    assert found is not None
+    np.testing.assert_array_equal(found.rep, sample.rep)
+    if sample.has_def:
+        np.testing.assert_array_equal(found.definition, sample.definition)
+    np.testing.assert_array_equal(found.firsts, sample.firsts)
+    np.testing.assert_array_equal(found.sizes[0], sample.value_sizes)
+    assert ((found.starts[0] >= sample.starts) & (found.starts[0] % 8 == 0)).all()
+
+
+@given(SAMPLES, st.data())
+def test_rows_are_picked_in_any_order(sample: Sample, data: st.DataObject) -> None:
+    count = int(sample.row_starts[-1])
+    rows = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=20)))
+    order = np.argsort(rows)
+    located = []
+    for tier in TIERS:
+        with force_tier(tier):
+            located.append(locate_rows(rows[order], sample.row_starts, sample.enters))
+    for one, other in zip(*located, strict=True):
+        np.testing.assert_array_equal(one, other)
+    ids = located[0].ids
+    with force_tier("numba"):
+        found = pick_levels(
+            sample.data,
+            sample.starts[ids],
+            sample.sizes,
+            sample.counts,
+            sample.row_starts,
+            sample.enters,
+            rows[order],
+            located[1],
+            sample.page,
+            order,
+        )
+    assert found is not None
+    entries = np.concatenate(
+        [np.arange(sample.begins[row], sample.begins[row + 1]) for row in rows]
+    )
+    np.testing.assert_array_equal(found.rep, sample.rep[entries])
+    if sample.has_def:
+        np.testing.assert_array_equal(found.definition, sample.definition[entries])
+    number = np.cumsum(sample.visible) - 1
+    before = np.cumsum(sample.counts) - sample.counts
+    np.testing.assert_array_equal(
+        before[ids[found.slots]] + found.places, number[entries[sample.visible[entries]]]
+    )
+
+
+@given(SAMPLES, st.data())
+def test_nothing_is_read_of_chunks_that_are_not_as_the_table_says(
+    sample: Sample, data: st.DataObject
+) -> None:
+    chunk = data.draw(st.integers(0, len(sample.sizes) - 1))
+    counts, row_starts = sample.counts.copy(), sample.row_starts.copy()
+    enters, sizes = sample.enters.copy(), sample.sizes.copy()
+    what = data.draw(st.sampled_from(["counts", "rows", "enters", "sizes"]))
+    if what == "counts":
+        counts[chunk] += 1
+    elif what == "rows":
+        row_starts[chunk + 1 :] += 1
+    elif what == "enters":
+        enters[chunk] ^= True
+    else:
+        sizes[chunk] = 4
+    rows = np.arange(int(row_starts[-1]))
+    with force_tier("numba"):
+        assert (
+            read_levels(
+                sample.data, sample.starts, sizes, counts, row_starts, enters[:-1], sample.page
+            )
+            is None
+        )
+        located = locate_rows(rows, row_starts, enters)
+        picked = pick_levels(
+            sample.data,
+            sample.starts[located.ids],
+            sizes,
+            counts,
+            row_starts,
+            enters,
+            rows,
+            located,
+            sample.page,
+        )
+    # A chunk in which no row is looked for is not looked at.
+    assert picked is None or chunk not in located.ids
+
+
+@given(SAMPLES, st.data())
+def test_damaged_chunks_are_given_up_or_read_within_their_memory(
+    sample: Sample, data: st.DataObject
+) -> None:
+    raw = bytearray(sample.data.to_pybytes())
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    damaged = pa.py_buffer(bytes(raw))
+    with force_tier("numba"):
+        found = read_levels(
+            damaged,
+            sample.starts,
+            sample.sizes,
+            sample.counts,
+            sample.row_starts,
+            sample.enters[:-1],
+            sample.page,
+        )
+    if found is not None:
+        assert found.rep.max() <= 2
+        assert ((found.starts >= 0) & (found.starts + found.sizes <= len(raw))).all()
+
+
+def test_an_order_that_is_no_permutation_is_refused() -> None:
+    sample = Sample(1, 0, 0, 2)
+    rows = np.zeros(3, np.int64)
+    located = locate_rows(rows, sample.row_starts, sample.enters)
+    with force_tier("numba"), pytest.raises(ValueError, match="no permutation of 3 rows"):
+        pick_levels(
+            sample.data, sample.starts[located.ids], sample.sizes, sample.counts,
+            sample.row_starts, sample.enters, rows, located, sample.page, np.array([0, 0, 1]),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_door_can_be_exercised(tier: Tier) -> None:
+    with force_tier(tier):
+        kernels.exercise()
