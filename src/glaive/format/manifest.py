@@ -13,7 +13,7 @@ Specification: "Manifest file" in ``docs/format``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
@@ -295,11 +295,18 @@ def _parse(kind: Any, data: bytes | memoryview, what: str, where: str) -> Any:
 
 
 def encode_manifest(
-    wire: table_pb2.Manifest, *, transaction: bytes, index_section: bytes | None
+    wire: table_pb2.Manifest,
+    *,
+    transaction: bytes,
+    index_section: bytes | None,
+    dictionaries: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """Pieces of a manifest file; sets the positions in ``wire``."""
-    pieces: list[bytes] = []
-    position = 0
+    """Pieces of a manifest file; sets the positions in ``wire``.
+
+    ``dictionaries`` come first, where the fields of ``wire`` say.
+    """
+    pieces: list[bytes] = list(dictionaries)
+    position = sum(map(len, pieces))
     wire.ClearField("index_section")
     wire.ClearField("transaction_section_deprecated")
     if index_section is not None:

@@ -31,6 +31,7 @@ from glaive.format.manifest import WRITER, Manifest, encode_manifest
 from glaive.format.paths import manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
+from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.handlers import put_manifest
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.protocol import CommitOptions, Draft
@@ -143,7 +144,10 @@ class _Commit:
                 self.store.put(transaction_path(name), [encoded])
                 written = name
             pieces = encode_manifest(
-                draft.wire, transaction=encoded, index_section=draft.index_section
+                draft.wire,
+                transaction=encoded,
+                index_section=draft.index_section,
+                dictionaries=embed_dictionaries(self.store, draft.wire, draft.kept, self.base),
             )
             version = draft.wire.version
             scheme = self.base.scheme if self.base is not None else options.scheme

@@ -9,13 +9,13 @@ from glaive.errors import (
     CorruptFileError,
     NotFoundError,
     ObjectNotFoundError,
-    UnsupportedFeatureError,
 )
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import NamingScheme, manifest_path, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
 from glaive.io.store import ObjectStore
 from glaive.table.deletions import count_deleted
+from glaive.table.rows import complete_rows
 from glaive.table.versions import ManifestLocation, latest, list_versions
 
 __all__ = [
@@ -78,7 +78,10 @@ def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Man
 
 
 def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
-    """The manifest at a location; errors as those of :func:`load_numbered`. One request."""
+    """The manifest at a location; errors as those of :func:`load_numbered`.
+
+    One request, and one per fragment where an old manifest does not tell its rows.
+    """
     path = location.path
     manifest = decode_manifest(store.get(path), where=store.full(path), scheme=location.scheme)
     if manifest.version != location.version:
@@ -88,7 +91,7 @@ def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
             found=f"{manifest.version}",
             where=manifest.where,
         )
-    return manifest
+    return complete_rows(store, manifest)
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
@@ -110,23 +113,12 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
 
 
 def count_rows(store: ObjectStore, manifest: Manifest) -> int:
-    """Live rows; reads deletion files only where an old manifest does not tell.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The manifest does not even tell how many rows a fragment has.
-    """
+    """Live rows; reads deletion files only where an old manifest does not tell."""
     known = manifest.count_rows()
     if known is not None:
         return known
     rows = 0
     for fragment in manifest.fragments():
-        if fragment.files and not fragment.physical_rows:
-            raise UnsupportedFeatureError(
-                f"fragment {fragment.id} does not say how many rows it has (in {manifest.where}). "
-                "The dataset was written by Lance 0.7 or older: rewrite it with a newer release."
-            )
         rows += fragment.physical_rows - count_deleted(store, manifest, fragment)
     return rows
 

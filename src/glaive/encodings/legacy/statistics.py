@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.arrow.buffers import flags_of, items_of
+from glaive.arrow.buffers import flags_of, items_of, pack_flags
 from glaive.arrow.build import block_from_array, validity_flags
 
 __all__ = ["STATISTICS", "PageBounds", "has_statistics", "measure_pages"]
@@ -71,8 +71,8 @@ def measure_pages(array: pa.Array, bounds: Int64s) -> PageBounds:
     if not isinstance(block, FixedWidth):
         raise TypeError(f"no statistics for values of type {kind}")
     if pa.types.is_boolean(kind):
-        lows, highs = _flag_bounds(flags_of(block.values, block.count), flags, starts)
-        return PageBounds(nulls, pa.array(lows), pa.array(highs))
+        some = _flag_bounds(flags_of(block.values, block.count), flags, starts)
+        return PageBounds(nulls, _as_bits(some[0]), _as_bits(some[1]))
     values = items_of(block.values, _dtype(kind), block.count)
     known = nulls < counts
     if pa.types.is_floating(kind):
@@ -102,6 +102,11 @@ def _dtype(kind: pa.DataType) -> np.dtype[Any]:
 def _as_type(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     data: Any = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], 0)
+
+
+def _as_bits(flags: NDArray[np.bool_]) -> pa.Array:
+    buffers = [None, pack_flags(flags)]
+    return pa.Array.from_buffers(pa.bool_(), len(flags), buffers, 0)
 
 
 def _whole_bounds(
@@ -159,7 +164,8 @@ def _cut(bounds: Any, *, upper: bool) -> pa.Array:
         value if value is None or size <= _MOST_BYTES else _shorten(value, text=text, upper=upper)
         for value, size in zip(bounds.to_pylist(), lengths.tolist(), strict=True)
     ]
-    return pa.array(made, bounds.type)
+    cut: pa.Array = pa.array(made, bounds.type)
+    return cut
 
 
 def _shorten(value: Any, *, text: bool, upper: bool) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.build import all_null
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.plan import join
 from glaive.encodings.protocol import Fetch
@@ -61,7 +62,7 @@ class LegacyField:
                 f"{self._reader.path}, column {self.field.name!r})"
             )
         if start == stop:
-            return pa.nulls(0, self.field.type)
+            return all_null(self.field.type, 0)
         batches = self._batches
         first = int(np.searchsorted(batches, start, "right")) - 1
         last = int(np.searchsorted(batches, stop))
@@ -75,7 +76,7 @@ class LegacyField:
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
         if not len(rows):
-            return pa.nulls(0, self.field.type)
+            return all_null(self.field.type, 0)
         if int(rows.min()) < 0 or int(rows.max()) >= self.num_rows:
             raise RowIndexError(
                 f"rows {rows.min()}..{rows.max()} of a file with {self.num_rows} rows (in "

@@ -118,7 +118,8 @@ class PageWriter:
                 )
             keys = keys.cast(array.type.index_type)
         # What null slots hold would be read as a key.
-        return keys.fill_null(0) if keys.null_count else keys
+        filled: pa.Array = keys.fill_null(0) if keys.null_count else keys
+        return filled
 
     def _put(self, one: Field, data: BytesLike, starts: Int64s, lengths: Int64s) -> None:
         (place,) = self.sink.write_aligned([data])

@@ -180,7 +180,9 @@ class LegacyFileWriter:
         """Write what waits in whole batches, and the rest as a short one if it is the last."""
         if not self._waiting:
             return
-        whole = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        whole = self._waiting[0]
+        if len(self._waiting) > 1:
+            (whole,) = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()
         rows = whole.num_rows
         written = rows if last else rows - rows % self._step
         bounds = np.arange(0, written + self._step, self._step, dtype=np.int64)
