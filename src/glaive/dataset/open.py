@@ -188,7 +188,9 @@ def write_dataset(
         rows = (conform(piece, schema) for piece in rows)
         source = schema
     target = find_target(store, source, wanted, opened.manifest if opened else None)
-    fragments = write_fragments(store, rows, target.schema, wanted, target.version)
+    fragments = write_fragments(
+        store, rows, target.schema, wanted, target.version, target.dictionaries
+    )
     manifest = commit_fragments(target, fragments, wanted)
     return LanceDataset(store, manifest, uri=place, storage_options=storage_options)
 

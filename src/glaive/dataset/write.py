@@ -27,6 +27,7 @@ from glaive.format.paths import data_file_path, new_data_file_name
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
+from glaive.table.dictionaries import load_dictionaries
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
@@ -89,13 +90,15 @@ class WriteOptions:
 class Target:
     """Where rows go: the version they are written for, and the columns and format they get.
 
-    ``base`` is ``None`` when the dataset is to be created.
+    ``base`` is ``None`` when the dataset is to be created. ``dictionaries`` are the items of
+    dictionary columns by field id, where all files of the dataset must share them.
     """
 
     store: ObjectStore
     base: Manifest | None
     schema: LanceSchema
     version: str
+    dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
 
 
 def find_target(
@@ -126,7 +129,8 @@ def find_target(
     if options.mode == "overwrite":
         check_names(source.names)
         return Target(store, base, LanceSchema.from_arrow(source), version)
-    return Target(store, base, match_schema(source, base.schema, where=store.uri), version)
+    schema = match_schema(source, base.schema, where=store.uri)
+    return Target(store, base, schema, version, load_dictionaries(store, base))
 
 
 def write_fragments(
@@ -135,6 +139,7 @@ def write_fragments(
     schema: LanceSchema,
     options: WriteOptions,
     version: str | None = None,
+    dictionaries: dict[int, pa.Array] | None = None,
 ) -> list[Fragment]:
     """Write rows into as many files as needed; one fragment each, without an id yet.
 
@@ -146,6 +151,8 @@ def write_fragments(
         Columns with the ids they have, or will have, in the dataset.
     version
         Format of the files; that of ``options`` when omitted.
+    dictionaries
+        Items of dictionary columns that the files must share; see :class:`Target`.
 
     Notes
     -----
@@ -154,6 +161,7 @@ def write_fragments(
     """
     arrow = schema.to_arrow()
     roll = _Rolling(store, schema, options, version or options.data_storage_version)
+    roll.dictionaries.update(dictionaries or {})
     try:
         for piece in rows:
             roll.write(conform(piece, arrow))
@@ -209,6 +217,7 @@ class _Rolling:
     ) -> None:
         self.store, self.schema, self.options, self.version = store, schema, options, version
         self.fragments: list[Fragment] = []
+        self.dictionaries: dict[int, pa.Array] = {}
         self._writer: FileWriter | None = None
         self._name = ""
         self._rows = 0
@@ -239,7 +248,9 @@ class _Rolling:
     def _begin(self) -> None:
         self._name = new_data_file_name()
         path = data_file_path(self._name)
-        self._writer = create_writer(self.store, path, self.schema, self.version)
+        self._writer = create_writer(
+            self.store, path, self.schema, self.version, dictionaries=self.dictionaries
+        )
         self._rows = 0
         if self.options.progress is not None:
             self.options.progress.begin(Fragment(files=(), physical_rows=0))

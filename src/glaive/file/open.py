@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from glaive.errors import DataFileMissingError, ObjectNotFoundError
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.legacy.reader import LegacyFile
@@ -57,9 +59,20 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
 
 
 def create_writer(
-    store: ObjectStore, path: str, schema: LanceSchema, version: str | None = None
+    store: ObjectStore,
+    path: str,
+    schema: LanceSchema,
+    version: str | None = None,
+    *,
+    dictionaries: dict[int, pa.Array] | None = None,
 ) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
+
+    Parameters
+    ----------
+    dictionaries
+        Items of dictionary columns by field id, which in format 0.1 all files of a dataset
+        share; those of further columns are added.
 
     Raises
     ------
@@ -70,5 +83,5 @@ def create_writer(
     """
     profile = PROFILES[resolve_version(version)]
     if isinstance(profile, LegacyProfile):
-        return LegacyFileWriter(store, path, schema, profile)
+        return LegacyFileWriter(store, path, schema, profile, dictionaries=dictionaries)
     return _WRITERS[profile.pages](store, path, schema, profile)

@@ -140,7 +140,11 @@ def _bind_several(
     snapshot: Snapshot, fragment: Fragment, projection: Projection, *, announce: bool
 ) -> BoundFragment:
     """Bind columns that are in several files, or in none."""
-    homes = {field_id: at for at, file in enumerate(fragment.files) for field_id in _columns(file)}
+    homes: dict[int, int] = {}
+    for at, entry in enumerate(fragment.files):
+        for field_id in _columns(entry):
+            # Damaged datasets of old releases list an id twice: the first file counts.
+            homes.setdefault(field_id, at)
     by_file: dict[int, list[Field]] = {}
     parts: list[list[int]] = []
     for field in projection.fields:
