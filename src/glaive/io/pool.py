@@ -87,8 +87,11 @@ def ordered_map(
             future.cancel()
 
 
-_CHEAP = 100e-6
-"""Seconds of work below which waking another thread costs more than it brings."""
+_CHEAP = 500e-6
+"""Seconds of work below which waking another thread costs more than it brings.
+
+The thread that is woken takes the interpreter lock, and the one that woke it waits for it.
+"""
 
 
 def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = None) -> list[R]:

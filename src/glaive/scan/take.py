@@ -7,7 +7,9 @@ search, read per fragment, and put back in the order asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +24,8 @@ from glaive.scan.view import View
 __all__ = ["positions", "take"]
 
 _MOST = 2**63
-_INLINE_VALUES = 2048
-"""Rows times columns below which threads cost more than they bring."""
+_INLINE_ROWS = 16 * 1024
+"""Rows below which a take is more interpreted than compiled: threads would only wait."""
 
 
 def positions(rows: object) -> NDArray[np.int64]:
@@ -110,23 +112,35 @@ def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64])
         position, rows = job
         return _take_live(view.for_taking(position, len(rows)), rows - starts[position])
 
-    if view.fragment(jobs[0][0]).mapped:
-        chunks = gather(work, jobs)
-    else:
+    chunks: Sequence[list[pa.Array]]
+    if not view.fragment(jobs[0][0]).mapped:
         chunks = list(ordered_map(work, jobs, workers=settings.io_concurrency))
-    back: pa.Array | None = None
-    if order is not None:
-        inverse = np.empty(len(order), np.int64)
-        inverse[order] = np.arange(len(order))
-        back = pa.array(inverse)
-    columns = []
-    for at, field in enumerate(view.schema):
-        column = [arrays[at] for arrays in chunks]
-        if back is not None:
-            columns.append(pa.chunked_array([pa.concat_arrays(column).take(back)], field.type))
-        else:
-            columns.append(pa.chunked_array(column, field.type))
-    return pa.Table.from_arrays(columns, schema=view.schema)
+    elif len(wanted) < _INLINE_ROWS:
+        chunks = list(map(work, jobs))
+    else:
+        chunks = gather(work, jobs)
+    columns = [
+        pa.chunked_array([arrays[at] for arrays in chunks], field.type)
+        for at, field in enumerate(view.schema)
+    ]
+    table = pa.Table.from_arrays(columns, schema=view.schema)
+    return table if order is None else _put_back(table, order)
+
+
+def _put_back(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
+    """Undo ``order``: row ``i`` of the table goes to place ``order[i]``."""
+    import pyarrow.compute as pc
+
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    whole: list[Any] = [
+        pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.chunk(0)
+        for column in table.columns
+    ]
+    batch = pa.RecordBatch.from_arrays(whole, schema=table.schema)
+    options = pc.TakeOptions(boundscheck=False)
+    moved = pc.call_function("take", [batch, pa.array(back)], options)
+    return pa.Table.from_batches([moved], table.schema)
 
 
 def _take_live(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
@@ -136,7 +150,7 @@ def _take_live(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
 
 def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
     """Take many rows of one fragment: its columns are what can run side by side."""
-    if len(rows) * len(bound.columns) < _INLINE_VALUES or not bound.mapped:
+    if len(rows) < _INLINE_ROWS or not bound.mapped:
         return _take_live(bound, rows)
     bound.expect("random")
     if bound.live is not None:
