@@ -169,8 +169,11 @@ class ValueEncoding(ABC):
 
     @classmethod
     @abstractmethod
-    def from_wire(cls, message: Any, where: Where) -> Self:
-        """Read the configuration from the encoding's own wire message; check it."""
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Read the configuration from the encoding's own wire message; check it.
+
+        The result may be of another class, where one message covers several forms.
+        """
 
     @abstractmethod
     def to_wire(self) -> pb.CompressiveEncoding:
@@ -189,6 +192,17 @@ class ValueEncoding(ABC):
     def num_buffers(self) -> int:
         """Buffers per chunk in a mini-block page."""
         return 1
+
+    @property
+    def has_payload(self) -> bool:
+        """Whether a block has bytes at all; without, the message says everything."""
+        return True
+
+    @property
+    def number_bits(self) -> int | None:
+        """Width of the values, for an encoding of values of one width; else None."""
+        bits: int | None = getattr(self, "bits", None)
+        return bits
 
     def decode_mini(self, chunks: MiniChunks) -> Block:
         """Decode all chunks into one block, in order."""

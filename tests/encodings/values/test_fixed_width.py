@@ -245,8 +245,9 @@ def flat(bits: int) -> pb.CompressiveEncoding:
             )
         ),
         pb.CompressiveEncoding(rle=pb.Rle(values=flat(128), run_lengths=flat(8))),
-        pb.CompressiveEncoding(rle=pb.Rle(values=flat(32), run_lengths=flat(16))),
-        pb.CompressiveEncoding(constant=pb.Constant()),
+        pb.CompressiveEncoding(rle=pb.Rle(values=flat(32), run_lengths=flat(64))),
+        pb.CompressiveEncoding(rle=pb.Rle(values=flat(32))),
+        pb.CompressiveEncoding(constant=pb.Constant(value=b"")),
     ],
     ids=one_line,
 )
@@ -267,7 +268,6 @@ def test_configurations_that_cannot_be_are_reported(message: pb.CompressiveEncod
         pb.CompressiveEncoding(
             out_of_line_bitpacking=pb.OutOfLineBitpacking(uncompressed_bits_per_value=16)
         ),
-        pb.CompressiveEncoding(rle=pb.Rle(values=flat(32))),
     ],
     ids=one_line,
 )

@@ -107,9 +107,13 @@ def test_offsets_of_other_widths_are_refused() -> None:
     flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=16))
     with pytest.raises(CorruptFileError, match="32 or 64 bits"):
         Variable.from_wire(pb.Variable(offsets=flat), HERE)
-    packed = pb.CompressiveEncoding(inline_bitpacking=pb.InlineBitpacking())
+    packed = pb.InlineBitpacking(uncompressed_bits_per_value=16)
+    with pytest.raises(CorruptFileError, match="32 or 64 bits"):
+        Variable.from_wire(
+            pb.Variable(offsets=pb.CompressiveEncoding(inline_bitpacking=packed)), HERE
+        )
     with pytest.raises(UnsupportedFeatureError, match="newer Lance"):
-        Variable.from_wire(pb.Variable(offsets=packed), HERE)
+        Variable.from_wire(pb.Variable(offsets=flat, values=pb.BufferCompression()), HERE)
 
 
 @pytest.mark.parametrize("encoding", [*PLAIN, *CODED], ids=str)

@@ -31,7 +31,7 @@ __all__ = ["Constant"]
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Constant(ValueEncoding):
-    """``value`` holds the bytes of the one value."""
+    """``value`` holds the bytes of the one value; none where there are no values."""
 
     wire_name: ClassVar[str] = "constant"
 
@@ -39,8 +39,8 @@ class Constant(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``Constant`` that has a value."""
-        if not message.value:
+        """Parse a ``Constant``; only one of no values at all may be without a value."""
+        if message.HasField("value") and not message.value:
             raise CorruptFileError(
                 "constant", expected="the bytes of its value", found="none", where=where
             )
@@ -50,7 +50,17 @@ class Constant(ValueEncoding):
         """Write a ``Constant``."""
         from glaive.format.pb import encodings21_pb2 as pb
 
-        return pb.CompressiveEncoding(constant=pb.Constant(value=self.value))
+        return pb.CompressiveEncoding(constant=pb.Constant(value=self.value or None))
+
+    @property
+    def has_payload(self) -> bool:
+        """Nothing is stored."""
+        return False
+
+    @property
+    def number_bits(self) -> int:
+        """Width of the one value."""
+        return len(self.value) * 8
 
     def decode_blocks(
         self,
@@ -61,8 +71,16 @@ class Constant(ValueEncoding):
         where: Where,
     ) -> blocks.Constant:
         """Return the value and its count; nothing is repeated in memory."""
+        count = int(counts.sum())
+        if count and not self.value:
+            raise CorruptFileError(
+                "constant",
+                expected=f"the bytes of the value of {count} values",
+                found="none",
+                where=where,
+            )
         value = FixedWidth(pa.py_buffer(self.value), len(self.value) * 8, 1)
-        return blocks.Constant(value, int(counts.sum()))
+        return blocks.Constant(value, count)
 
     def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
         """Check that the values are the constant, and write nothing.

@@ -1,8 +1,9 @@
 """Dictionary in block context: every value is the number of one of a few items.
 
 A block is ``u64`` bytes of the indices, ``u64`` bytes of the items, the indices (32 bits
-before their own encoding), the items. Mini-block pages do not use this message: their
-layout names the dictionary itself.
+before their own encoding), the items. A part without payload is empty; when neither has one,
+so is the block. Mini-block pages do not use this message: their layout names the dictionary
+itself.
 
 Specification: "Dictionary" in ``docs/format/encodings.md``; message ``Dictionary``.
 """
@@ -19,10 +20,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.numbers import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import as_array, as_buffer
+from glaive.kernels._tier import as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ __all__ = ["Dictionary"]
 
 _HEADER = 16
 _INDEX_BITS = 32
+_MAX_IMPLIED = 65_536  # no bytes bound their number
 
 
 @value_encoding
@@ -48,13 +51,16 @@ class Dictionary(ValueEncoding):
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
         """Parse a ``Dictionary``; it must have items."""
-        if message.num_dictionary_items < 1:
-            raise CorruptFileError("dictionary items", expected="1 or more", found="0", where=where)
-        return cls(
-            read_encoding(message.indices, where),
-            read_encoding(message.items, where),
-            message.num_dictionary_items,
-        )
+        count = message.num_dictionary_items
+        items = read_encoding(message.items, where) if count else None
+        if items is None or (count > _MAX_IMPLIED and not items.has_payload):
+            raise CorruptFileError(
+                "dictionary items",
+                expected=f"1 or more, up to {_MAX_IMPLIED} that take no bytes",
+                found=str(count),
+                where=where,
+            )
+        return cls(read_encoding(message.indices, where), items, count)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Dictionary`` with both inner encodings."""
@@ -67,6 +73,16 @@ class Dictionary(ValueEncoding):
         )
         return pb.CompressiveEncoding(dictionary=dictionary)
 
+    @property
+    def has_payload(self) -> bool:
+        """The indices or the items, if one of them has any."""
+        return self.indices.has_payload or self.items.has_payload
+
+    @property
+    def number_bits(self) -> int | None:
+        """Width of the items."""
+        return self.items.number_bits
+
     def decode_blocks(
         self,
         data: pa.Buffer,
@@ -76,25 +92,11 @@ class Dictionary(ValueEncoding):
         where: Where,
     ) -> blocks.Dictionary:
         """Decode indices and items; with several blocks the items of all stand together."""
-        parts = np.zeros((len(starts), 2), np.int64)
-        for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-            if size >= _HEADER:
-                first, second = struct.unpack_from("<QQ", data, start)
-            if size < _HEADER or _HEADER + first + second != size:
-                raise CorruptFileError(
-                    f"dictionary block {i}",
-                    expected="two sizes of 8 bytes, and as many bytes",
-                    found=f"{size} bytes",
-                    where=where,
-                )
-            parts[i] = first, second
-        at = starts + _HEADER
-        found = self.indices.decode_blocks(data, at, parts[:, 0], counts, where)
-        if not isinstance(found, FixedWidth) or found.bits != _INDEX_BITS:
-            raise CorruptFileError(
-                "dictionary indices", expected="32 bits", found=_kind(found), where=where
-            )
-        indices = as_array(found.values, np.uint32)[: found.count]
+        at = starts + (_HEADER if self.has_payload else 0)
+        parts = self._parts(data, starts, sizes, where)
+        total = int(counts.sum())
+        coded = self.indices.decode_blocks(data, at, parts[:, 0], counts, where)
+        indices = numbers_of(coded, _INDEX_BITS, total, "dictionary indices", where)
         if len(indices) and int(indices.max()) >= self.num_items:
             raise CorruptFileError(
                 "dictionary indices",
@@ -107,8 +109,31 @@ class Dictionary(ValueEncoding):
         if len(starts) > 1:
             shifts = np.arange(len(starts), dtype=np.uint32) * np.uint32(self.num_items)
             indices = indices + np.repeat(shifts, counts)
-            found = FixedWidth(as_buffer(indices), _INDEX_BITS, len(indices))
-        return blocks.Dictionary(found, items, found.count)
+        return blocks.Dictionary(FixedWidth(as_buffer(indices), _INDEX_BITS, total), items, total)
+
+    def _parts(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        where: Where,
+    ) -> NDArray[np.int64]:
+        """Bytes of indices and of items in every block."""
+        parts = np.zeros((len(starts), 2), np.int64)
+        if not self.has_payload:
+            return parts
+        for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+            if size >= _HEADER:
+                first, second = struct.unpack_from("<QQ", data, start)
+            if size < _HEADER or _HEADER + first + second != size:
+                raise CorruptFileError(
+                    f"dictionary block {i}",
+                    expected="two sizes of 8 bytes, and as many bytes",
+                    found=f"{size} bytes",
+                    where=where,
+                )
+            parts[i] = first, second
+        return parts
 
     def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
         """Write the indices of each block, and all items with each."""
@@ -118,6 +143,8 @@ class Dictionary(ValueEncoding):
             )
         indices = self.indices.encode_blocks(block.indices, counts)
         items = self.items.encode_blocks(block.items, np.array([block.items.count], np.int64))
+        if not self.has_payload:
+            return EncodedBlocks(indices.data, indices.sizes)
         stops = np.cumsum(indices.sizes)
         pieces: list[NDArray[np.uint8]] = []
         bounds = zip((stops - indices.sizes).tolist(), stops.tolist(), strict=True)

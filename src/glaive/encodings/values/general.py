@@ -82,6 +82,11 @@ class General(ValueEncoding):
         """Buffers per chunk: those of the inner encoding."""
         return self.values.num_buffers
 
+    @property
+    def number_bits(self) -> int | None:
+        """Width of the inner encoding."""
+        return self.values.number_bits
+
     def decode_mini(self, chunks: MiniChunks) -> Block:
         """Decompress buffer 0 of every chunk, then decode all chunks."""
         return self.values.decode_mini(self._decompressed(chunks))

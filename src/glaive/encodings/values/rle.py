@@ -8,7 +8,8 @@ buffer item         meaning
 ====== ============ ============================================================
 
 Runs end with their chunk. As a block: ``u64`` size of the values in bytes, the values, the
-lengths.
+lengths. From format 2.3 on lengths may be wider, and both may be encoded themselves: see
+``glaive.encodings.values.nested_runs``.
 
 Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
 """
@@ -24,9 +25,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
-from glaive.encodings.registry import value_encoding
+from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.nested_runs import NestedRuns, block_parts
+from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
 from glaive.kernels.zipped import gather_pieces
@@ -39,6 +42,7 @@ __all__ = ["RunLength"]
 
 LENGTH_BITS = 8
 HEADER = 8
+_LENGTHS = Flat(LENGTH_BITS)
 
 
 @value_encoding
@@ -51,23 +55,13 @@ class RunLength(ValueEncoding):
     bits: int
 
     @classmethod
-    def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse an ``Rle`` of flat values and flat lengths of 8 bits."""
-        parts = (message.values, message.run_lengths)
-        if any(part.WhichOneof("compression") != "flat" for part in parts):
-            raise UnsupportedFeatureError(
-                f"values or lengths of an 'rle' encoding that are not flat (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
-        bits, length_bits = (part.flat.bits_per_value for part in parts)
-        if bits not in WORD_BITS or length_bits != LENGTH_BITS:
-            raise CorruptFileError(
-                "widths of run-length encoding",
-                expected=f"values of 8, 16, 32 or 64 bits, lengths of {LENGTH_BITS}",
-                found=f"values of {bits} bits, lengths of {length_bits}",
-                where=where,
-            )
-        return cls(bits)
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Parse an ``Rle``: this class if both parts are flat and lengths have 8 bits."""
+        values = read_encoding(message.values, where)
+        lengths = read_encoding(message.run_lengths, where)
+        if lengths == _LENGTHS and isinstance(values, Flat) and values.bits in WORD_BITS:
+            return cls(values.bits)
+        return NestedRuns.of(values, lengths, where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``Rle``."""
@@ -140,24 +134,10 @@ class RunLength(ValueEncoding):
         where: Where,
     ) -> FixedWidth:
         """Expand the runs of all blocks."""
-        short = sizes < HEADER
-        heads = np.zeros(len(starts), np.int64)
-        if not short.any():
-            at = starts[:, None] + np.arange(HEADER)
-            heads = as_array(data)[at].view("<i8")[:, 0] if len(starts) else heads
-            short = (heads < 0) | (heads > sizes - HEADER)
-        if short.any():
-            i = int(np.argmax(short))
-            raise CorruptFileError(
-                "run-length block",
-                expected=f"{HEADER} bytes, then {heads[i]} bytes of values",
-                found=f"{sizes[i]} bytes",
-                where=where,
-            )
+        heads = block_parts(data, starts, sizes, where)
         runs = self._runs(heads, sizes - HEADER - heads, where)
         first = starts + HEADER
-        values = expand_runs(data, first, first + heads, runs, counts, self.bits, where)
-        return FixedWidth(values, self.bits, int(counts.sum()))
+        return first, first + heads, runs
 
     def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
         """Collapse each block into its header, values and lengths."""

@@ -16,7 +16,7 @@ Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
-from glaive.encodings.registry import value_encoding
+from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.text_stats import VariableStats
+from glaive.encodings.values.split_strings import SplitStrings
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
-from glaive.kernels.strings import Strings, pack_blocks, pack_variable
+from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -42,26 +43,28 @@ __all__ = ["Variable", "one_string", "strings_of"]
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Variable(ValueEncoding):
-    """Strings and binary as they are; ``offset_bits`` is 32 or 64."""
+    """Strings and binary as they are; ``offset_bits`` is 32 or 64.
+
+    ``chunk_bytes`` matters to the writer only: chunks grow while they have fewer bytes.
+    """
 
     wire_name: ClassVar[str] = "variable"
 
     offset_bits: int = 32
+    chunk_bytes: int = field(default=CHUNK_BYTES, compare=False)
 
     @classmethod
-    def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``Variable``; its offsets must be ``Flat`` of 32 or 64 bits."""
-        if message.offsets.WhichOneof("compression") != "flat" or message.HasField("values"):
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Parse a ``Variable``: this class if its offsets are flat."""
+        if message.HasField("values"):
             raise UnsupportedFeatureError(
-                f"compressed offsets or bytes in a 'variable' encoding (in {where}): "
+                f"compressed bytes in a 'variable' encoding (in {where}): "
                 "the file was probably written by a newer Lance"
             )
-        bits = message.offsets.flat.bits_per_value
-        if bits not in (32, 64):
-            raise CorruptFileError(
-                "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
-            )
-        return cls(bits)
+        if message.offsets.WhichOneof("compression") == "flat":
+            return cls(_checked_bits(message.offsets.flat.bits_per_value, where))
+        offsets = read_encoding(message.offsets, where)
+        return SplitStrings(_checked_bits(offsets.number_bits, where), offsets)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Variable`` with ``Flat`` offsets."""
@@ -119,9 +122,9 @@ class Variable(ValueEncoding):
         return one_string(raw, self.offset_bits)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut into chunks of about 4 KiB."""
+        """Cut into chunks of about ``chunk_bytes``."""
         strings = strings_of(block, self.wire_name)
-        packed = pack_variable(*strings, block.count, self.offset_bits)
+        packed = pack_variable(*strings, block.count, self.offset_bits, target=self.chunk_bytes)
         return EncodedChunks((packed.data,), (packed.sizes,), packed.counts)
 
     def decode_blocks(
@@ -155,6 +158,14 @@ class Variable(ValueEncoding):
     def encode_values(self, block: Block) -> blocks.Variable:
         """Return the values: they are stored as they are."""
         return blocks.Variable(*strings_of(block, self.wire_name), block.count)
+
+
+def _checked_bits(bits: int | None, where: Where) -> int:
+    if bits not in (32, 64):
+        raise CorruptFileError(
+            "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
+        )
+    return bits
 
 
 def one_string(raw: bytes, offset_bits: int) -> blocks.Variable:

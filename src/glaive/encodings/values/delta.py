@@ -1,0 +1,119 @@
+"""Delta: a first number, and the distance from each number to the next.
+
+A block of ``n`` numbers has ``n - 1`` deltas, in an encoding of their own; the first number
+stands in the message and is the same for all blocks. Sums wrap around.
+
+Specification: "Delta" in ``docs/format/encodings.md``; message ``Delta``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.numbers import numbers_of
+from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
+from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.stats import fixed_width
+from glaive.encodings.values.range import check_number_bits
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import as_array, as_buffer
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["Delta"]
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class Delta(ValueEncoding):
+    """Numbers of ``bits`` bits (32 or 64) from ``base`` on, ``deltas`` apart."""
+
+    wire_name: ClassVar[str] = "delta"
+
+    bits: int
+    base: int
+    deltas: ValueEncoding
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``Delta`` of numbers of 32 or 64 bits."""
+        bits = check_number_bits(message.uncompressed_bits_per_value, cls.wire_name, where)
+        if message.base >> bits:
+            raise CorruptFileError(
+                "base of deltas",
+                expected=f"a number of {bits} bits",
+                found=str(message.base),
+                where=where,
+            )
+        return cls(bits, message.base, read_encoding(message.deltas, where))
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Delta`` around the encoding of the deltas."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        delta = pb.Delta(
+            uncompressed_bits_per_value=self.bits, base=self.base, deltas=self.deltas.to_wire()
+        )
+        return pb.CompressiveEncoding(delta=delta)
+
+    @property
+    def has_payload(self) -> bool:
+        """The deltas, if they have one."""
+        return self.deltas.has_payload
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        """Add up the deltas of every block."""
+        inner = np.maximum(counts - 1, 0)
+        total, steps = int(counts.sum()), int(inner.sum())
+        sums = np.zeros(total, f"<u{self.bits // 8}")
+        if steps:
+            block = self.deltas.decode_blocks(data, starts, sizes, inner, where)
+            deltas = numbers_of(block, self.bits, steps, "deltas", where)
+            if len(counts) == 1:
+                np.cumsum(deltas, out=sums[1:])
+            else:
+                filled = counts > 0
+                first = (np.cumsum(counts) - counts)[filled]
+                later = np.ones(total, np.bool_)
+                later[first] = False
+                sums[later] = deltas
+                np.cumsum(sums, out=sums)
+                # Blocks begin anew: take back what those before them added up to.
+                sums -= np.repeat(sums[first], counts[filled])
+        sums += np.array(self.base, sums.dtype)
+        return FixedWidth(as_buffer(sums), self.bits, total)
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Encode the deltas of every block.
+
+        Raises
+        ------
+        SchemaError
+            A block does not begin with ``base``.
+        """
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        total = int(counts.sum())
+        values = as_array(fixed.values, f"<u{self.bits // 8}")[:total]
+        first = (np.cumsum(counts) - counts)[counts > 0]
+        if (values[first] != self.base).any():
+            raise SchemaError(f"blocks that do not begin with the base {self.base}")
+        later = np.ones(total, np.bool_)
+        later[first] = False
+        deltas = np.diff(values, prepend=values[:1])[later]
+        inner = FixedWidth(as_buffer(np.ascontiguousarray(deltas)), self.bits, len(deltas))
+        return self.deltas.encode_blocks(inner, np.maximum(counts - 1, 0))

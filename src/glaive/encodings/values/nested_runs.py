@@ -1,0 +1,213 @@
+"""Run-length encoding whose values and lengths have encodings of their own; from 2.3 on.
+
+====== =====================================================================
+buffer content
+====== =====================================================================
+0      the values of the runs, as a block
+1      their lengths, as a block: numbers of 8, 16 or 32 bits
+====== =====================================================================
+
+Blocks do not tell how many runs they hold. The part that is ``Flat``, or ``Flat`` under
+general compression, tells it for both; so one of them must be.
+
+Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth
+from glaive.encodings.compression import decompress
+from glaive.encodings.numbers import Numbers, numbers_of
+from glaive.encodings.protocol import MiniChunks, ValueEncoding
+from glaive.encodings.stats import WORD_BITS
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.general import General
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.kernels._tier import as_array, as_buffer
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["NestedRuns", "block_parts"]
+
+HEADER = 8
+LENGTH_BITS = (8, 16, 32)
+
+Int64s = NDArray[np.int64]
+
+
+class _Part(NamedTuple):
+    """The values or the lengths of all chunks: where they lie, and how many if it is known."""
+
+    encoding: ValueEncoding
+    bits: int
+    data: pa.Buffer
+    starts: Int64s
+    sizes: Int64s
+    runs: Int64s | None
+
+
+@dataclass(frozen=True, slots=True)
+class NestedRuns(ValueEncoding):
+    """Runs of ``values`` that are ``lengths`` long. Read only."""
+
+    wire_name: ClassVar[str] = "rle"
+
+    values: ValueEncoding
+    lengths: ValueEncoding
+
+    @classmethod
+    def of(cls, values: ValueEncoding, lengths: ValueEncoding, where: Where) -> Self:
+        """Check that both parts are what they may be."""
+        widths = (values.number_bits, lengths.number_bits)
+        if widths[0] not in WORD_BITS or widths[1] not in LENGTH_BITS:
+            raise CorruptFileError(
+                "widths of run-length encoding",
+                expected="values of 8, 16, 32 or 64 bits, lengths of 8, 16 or 32",
+                found=f"values of {widths[0]} bits, lengths of {widths[1]}",
+                where=where,
+            )
+        if not any(isinstance(_inner(part), Flat) for part in (values, lengths)):
+            raise _unknown(where)
+        return cls(values, lengths)
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Parse an ``Rle`` of any form."""
+        from glaive.encodings.values.rle import RunLength
+
+        return RunLength.from_wire(message, where)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write an ``Rle``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        runs = pb.Rle(values=self.values.to_wire(), run_lengths=self.lengths.to_wire())
+        return pb.CompressiveEncoding(rle=runs)
+
+    @property
+    def num_buffers(self) -> int:
+        """Values and lengths."""
+        return 2
+
+    @property
+    def number_bits(self) -> int | None:
+        """Width of the values."""
+        return self.values.number_bits
+
+    def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
+        """Decode both parts of all chunks, and repeat the values."""
+        return self._expand(
+            chunks.data,
+            (chunks.starts[0], chunks.sizes[0]),
+            (chunks.starts[1], chunks.sizes[1]),
+            chunks.counts,
+            chunks.where,
+        )
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: Int64s,
+        sizes: Int64s,
+        counts: Int64s,
+        where: Where,
+    ) -> FixedWidth:
+        """Decode both parts of all blocks, and repeat the values."""
+        heads = block_parts(data, starts, sizes, where)
+        first = starts + HEADER
+        lengths = (first + heads, sizes - HEADER - heads)
+        return self._expand(data, (first, heads), lengths, counts, where)
+
+    def _expand(
+        self,
+        data: pa.Buffer,
+        values: tuple[Int64s, Int64s],
+        lengths: tuple[Int64s, Int64s],
+        counts: Int64s,
+        where: Where,
+    ) -> FixedWidth:
+        parts = (
+            _part(self.values, data, *values, where),
+            _part(self.lengths, data, *lengths, where),
+        )
+        runs = parts[0].runs if parts[0].runs is not None else parts[1].runs
+        if runs is None:
+            raise _unknown(where)
+        wrong = runs > counts
+        for part in parts:
+            if part.runs is not None:
+                wrong |= part.runs != runs
+        if not wrong.any():
+            words = _decode(parts[0], runs, "values of runs", where)
+            repeats = _decode(parts[1], runs, "lengths of runs", where).astype(np.int64)
+            sums = np.append(0, np.cumsum(repeats))
+            ends = np.cumsum(runs)
+            wrong = sums[ends] - sums[ends - runs] != counts
+            if not wrong.any():
+                bits = parts[0].bits
+                expanded = np.repeat(words, repeats)
+                return FixedWidth(as_buffer(expanded), bits, len(expanded))
+        at = int(np.argmax(wrong))
+        raise CorruptFileError(
+            "runs of a chunk",
+            expected=f"as many values as lengths, which add up to {counts[at]}",
+            found=f"{runs[at]} runs that do not",
+            where=where,
+        )
+
+
+def block_parts(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
+    """Bytes of the values in blocks of runs: the ``u64`` that each begins with."""
+    short = sizes < HEADER
+    heads = np.zeros(len(starts), np.int64)
+    if not short.any():
+        at = starts[:, None] + np.arange(HEADER)
+        heads = as_array(data)[at].view("<i8")[:, 0] if len(starts) else heads
+        short = (heads < 0) | (heads > sizes - HEADER)
+    if short.any():
+        i = int(np.argmax(short))
+        raise CorruptFileError(
+            "run-length block",
+            expected=f"{HEADER} bytes, then {heads[i]} bytes of values",
+            found=f"{sizes[i]} bytes",
+            where=where,
+        )
+    return heads
+
+
+def _inner(encoding: ValueEncoding) -> ValueEncoding:
+    return encoding.values if isinstance(encoding, General) else encoding
+
+
+def _part(
+    encoding: ValueEncoding, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where
+) -> _Part:
+    bits = encoding.number_bits or 0
+    if isinstance(encoding, General):
+        data, sizes = decompress(encoding.scheme, data, starts, sizes, where)
+        starts = np.cumsum(sizes) - sizes
+        encoding = encoding.values
+    # A size that is no multiple does not pass the decoder, which wants exactly so many.
+    runs = sizes // (bits // 8) if isinstance(encoding, Flat) else None
+    return _Part(encoding, bits, data, starts, sizes, runs)
+
+
+def _decode(part: _Part, runs: Int64s, what: str, where: Where) -> Numbers:
+    block = part.encoding.decode_blocks(part.data, part.starts, part.sizes, runs, where)
+    return numbers_of(block, part.bits, int(runs.sum()), what, where)
+
+
+def _unknown(where: Where) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"values and lengths of an 'rle' encoding of which none tells the number of runs "
+        f"(in {where}): the file was probably written by a newer Lance"
+    )

@@ -1,0 +1,113 @@
+"""Range: numbers that follow each other at one distance.
+
+Value ``i`` of every block is ``start + step * i``. The blocks themselves are empty.
+
+Specification: "Range" in ``docs/format/encodings.md``; message ``Range``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.stats import fixed_width
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import as_array, as_buffer
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["Range", "check_number_bits"]
+
+_BITS = (32, 64)
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class Range(ValueEncoding):
+    """Numbers of ``bits`` bits (32 or 64) from ``start`` on; sums wrap around."""
+
+    wire_name: ClassVar[str] = "range"
+
+    bits: int
+    start: int
+    step: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``Range`` of numbers of 32 or 64 bits."""
+        bits = check_number_bits(message.uncompressed_bits_per_value, cls.wire_name, where)
+        if not message.step or max(message.start, message.step) >> bits:
+            raise CorruptFileError(
+                "range",
+                expected=f"a start and a step above 0 of {bits} bits",
+                found=f"start {message.start}, step {message.step}",
+                where=where,
+            )
+        return cls(bits, message.start, message.step)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Range``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        numbers = pb.Range(uncompressed_bits_per_value=self.bits, start=self.start, step=self.step)
+        return pb.CompressiveEncoding(range=numbers)
+
+    @property
+    def has_payload(self) -> bool:
+        """Nothing is stored."""
+        return False
+
+    def decode_blocks(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        """Count up; every block begins at ``start`` again."""
+        total = int(counts.sum())
+        kind = np.dtype(f"<u{self.bits // 8}")
+        numbers = np.arange(total, dtype=np.uint64)
+        if len(counts) > 1:
+            numbers -= np.repeat(np.cumsum(counts) - counts, counts).astype(np.uint64)
+        numbers *= np.uint64(self.step)
+        numbers += np.uint64(self.start)
+        return FixedWidth(as_buffer(numbers.astype(kind, copy=False)), self.bits, total)
+
+    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+        """Check that the values are the range, and write nothing.
+
+        Raises
+        ------
+        SchemaError
+            There are other values.
+        """
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        nothing = np.zeros(len(counts), np.int64)
+        wanted = self.decode_blocks(fixed.values, nothing, nothing, counts, Where("range"))
+        size = wanted.count * self.bits // 8
+        if not np.array_equal(as_array(wanted.values)[:size], as_array(fixed.values)[:size]):
+            raise SchemaError(f"values other than {self.start}, + {self.step}, + {self.step}, …")
+        return EncodedBlocks(np.empty(0, np.uint8), nothing)
+
+
+def check_number_bits(bits: int, name: str, where: Where) -> int:
+    """Return ``bits`` if numbers of an encoding may have as many."""
+    if bits not in _BITS:
+        raise CorruptFileError(
+            f"width of numbers in a {name!r} encoding",
+            expected="32 or 64 bits",
+            found=f"{bits} bits",
+            where=where,
+        )
+    return bits

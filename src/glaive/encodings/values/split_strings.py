@@ -1,0 +1,121 @@
+"""Variable whose offsets are encoded, in mini-block chunks; from 2.3 on.
+
+The ``n + 1`` offsets of a chunk, from 0, stand in a buffer of their own in front of the
+buffer with the bytes; or, under an encoding without payload, nowhere: values that are all
+equally long need none.
+
+Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.arrow import blocks
+from glaive.arrow.blocks import Block
+from glaive.encodings.numbers import numbers_of
+from glaive.encodings.protocol import MiniChunks, ValueEncoding
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import as_buffer
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["SplitStrings"]
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStrings(ValueEncoding):
+    """Bytes behind offsets of ``offset_bits`` bits that ``offsets`` encodes. Read only."""
+
+    wire_name: ClassVar[str] = "variable"
+
+    offset_bits: int
+    offsets: ValueEncoding
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Parse a ``Variable`` of any form."""
+        from glaive.encodings.values.variable import Variable
+
+        return Variable.from_wire(message, where)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Variable``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        return pb.CompressiveEncoding(variable=pb.Variable(offsets=self.offsets.to_wire()))
+
+    @property
+    def num_buffers(self) -> int:
+        """Offsets, if they have a payload, and bytes."""
+        return 1 + self.offsets.has_payload
+
+    def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
+        """Decode the offsets of all chunks, and join their bytes."""
+        total = int(chunks.counts.sum())
+        first, last = self._bounds(chunks)
+        sizes = np.zeros(len(chunks.counts), np.int64)
+        ends = np.cumsum(chunks.counts)
+        filled = chunks.counts > 0
+        sizes[filled] = last[ends[filled] - 1]
+        data = gather_pieces(chunks.data, chunks.starts[-1], sizes, chunks.where)
+        bits = 64 if data.size > _INT32_MAX else self.offset_bits
+        offsets = np.empty(total + 1, f"<i{bits // 8}")
+        offsets[:total] = first
+        if len(chunks.counts) > 1:
+            offsets[:total] += np.repeat(np.cumsum(sizes) - sizes, chunks.counts).astype(
+                offsets.dtype
+            )
+        offsets[total] = data.size
+        return blocks.Variable(as_buffer(offsets), bits, data, total)
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> blocks.Variable:
+        """Decode the offsets of the chunks, and copy the bytes of the wanted values."""
+        first, last = self._bounds(chunks)
+        at = (np.cumsum(chunks.counts) - chunks.counts)[chunk] + index
+        starts, sizes = first[at], last[at] - first[at]
+        data = gather_pieces(chunks.data, chunks.starts[-1][chunk] + starts, sizes, chunks.where)
+        bits = 64 if data.size > _INT32_MAX else self.offset_bits
+        offsets = np.zeros(len(chunk) + 1, f"<i{bits // 8}")
+        np.cumsum(sizes, out=offsets[1:])
+        return blocks.Variable(as_buffer(offsets), bits, data, len(chunk))
+
+    def _bounds(self, chunks: MiniChunks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Begin and end of every value in the bytes of its chunk; all within them."""
+        counts, where = chunks.counts + 1, chunks.where
+        ends = np.cumsum(counts)
+        sizes = chunks.sizes[0] if self.offsets.has_payload else np.zeros_like(counts)
+        block = self.offsets.decode_blocks(chunks.data, chunks.starts[0], sizes, counts, where)
+        numbers = numbers_of(block, self.offset_bits, int(ends[-1]), "offsets", where)
+        offsets = numbers.astype(np.int64)
+        inside = np.ones(len(offsets), np.bool_)
+        inside[ends - 1] = False
+        begins = np.flatnonzero(inside)
+        first, last = offsets[begins], offsets[begins + 1]
+        bad = offsets[ends - counts] != 0
+        bad |= offsets[ends - 1] > chunks.sizes[-1]
+        if bad.any() or (last < first).any():
+            raise CorruptFileError(
+                "offsets of a mini-block chunk",
+                expected="ascending from 0, within the bytes of the chunk",
+                found="others",
+                where=where,
+            )
+        return first, last
+
+    def decode_values(self, block: Block, where: Where) -> blocks.Variable:
+        """Return the values: in a full-zip page every one has a length instead."""
+        from glaive.encodings.values.variable import Variable
+
+        return Variable(self.offset_bits).decode_values(block, where)
