@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,38 @@ class TestModes:
         with pytest.raises(error, match=option):
             glaive.write_dataset(TABLE, tmp_path / "t", **{option: value})
         assert files(tmp_path) == []
+
+
+class TestConcurrency:
+    @pytest.mark.parametrize("kind", ["directory", "memory"])
+    def test_all_appends_of_many_writers_are_kept(self, tmp_path: Path, kind: str) -> None:
+        place = str(tmp_path / "t") if kind == "directory" else f"memory://{tmp_path.name}/t"
+        glaive.write_dataset(pa.table({"id": pa.array([], pa.int64())}), place)
+
+        def work(writer: int) -> None:
+            for at in range(5):
+                rows = pa.table({"id": [writer * 100 + at]})
+                glaive.write_dataset(rows, place, mode="append")
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(work, range(6)))
+        written = glaive.dataset(place)
+        assert written.version == 31
+        expected = {writer * 100 + at for writer in range(6) for at in range(5)}
+        assert set(written.to_table()["id"].to_pylist()) == expected
+
+    def test_of_many_creators_one_wins(self, tmp_path: Path) -> None:
+        def work(writer: int) -> bool:
+            try:
+                glaive.write_dataset(pa.table({"id": [writer]}), tmp_path / "t")
+            except DatasetExistsError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(6) as pool:
+            won = list(pool.map(work, range(6)))
+        assert sum(won) == 1
+        assert glaive.dataset(tmp_path / "t").to_table()["id"].to_pylist() == [won.index(True)]
 
 
 class TestFiles:

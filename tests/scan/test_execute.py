@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +36,13 @@ def make(rows: int) -> pa.Table:
 TABLE = make(ROWS)
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
-    place = tmp_path_factory.mktemp("scan") / "t.lance"
+@pytest.fixture(scope="module", params=["mapped", "fetched"])
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> LanceDataset:
+    place: Any = tmp_path_factory.mktemp("scan") / "t.lance"
+    if request.param == "fetched":
+        place = f"memory://{place.parent.name}/t"
     return glaive.write_dataset(TABLE, place, max_rows_per_file=1700)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +29,13 @@ TABLE = pa.table(
 )
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
-    place = tmp_path_factory.mktemp("take") / "t.lance"
+@pytest.fixture(scope="module", params=["mapped", "fetched"])
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> LanceDataset:
+    place: Any = tmp_path_factory.mktemp("take") / "t.lance"
+    if request.param == "fetched":
+        place = f"memory://{place.parent.name}/t"
     return glaive.write_dataset(TABLE, place, max_rows_per_file=1100)
 
 
@@ -119,3 +124,13 @@ def test_announced_reads_take_the_same_rows(dataset: LanceDataset) -> None:
     assert not announced.mapped
     taken = pa.Table.from_arrays(announced.take(rows), schema=view.schema)
     assert taken.equals(TABLE.take(pa.array(rows)))
+
+
+def test_many_rows_of_many_fragments(dataset: LanceDataset) -> None:
+    rows = np.random.default_rng(4).integers(0, ROWS, 40_000)
+    assert dataset.take(rows).equals(TABLE.take(pa.array(rows)))
+    assert dataset.take(np.sort(rows)).equals(TABLE.take(pa.array(np.sort(rows))))
+    inside = rows % 1100
+    assert dataset.take(inside, ["id", "meta"]).equals(
+        TABLE.select(["id", "meta"]).take(pa.array(inside))
+    )
