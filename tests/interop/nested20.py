@@ -62,7 +62,7 @@ _BITS = pa.list_(pa.bool_(), 3)
 _DEEP = pa.list_(pa.list_(pa.int8(), 2), 2)
 
 SPECIAL: dict[str, tuple[Any, dict[str, str] | None]] = {
-    "null": (lambda count: pa.nulls(count), None),
+    "null": (pa.nulls, None),
     "dictionary": (lambda count: _cycle(_WORDS, pa.string(), count).dictionary_encode(), None),
     "dictionary_int": (
         lambda count: _cycle([70, 80, None], pa.int64(), count).dictionary_encode(),

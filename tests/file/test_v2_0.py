@@ -1,0 +1,196 @@
+"""Files of format 2.0: columns, views, stores without a map, damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.interop.cases import COLUMNS, table
+from tests.interop.nested20 import SPECIAL, filled
+
+from glaive.errors import CorruptFileError, GlaiveError, NotLanceError, OptionError, RowIndexError
+from glaive.file.open import create_writer, open_reader
+from glaive.file.v2.arrays_writer import ArraysWriter
+from glaive.file.v2.v2_0 import V2_0
+from glaive.format.fields import LanceSchema
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+from glaive.kernels._tier import force_tier
+
+ROWS = 1100
+DAMAGED = [
+    *("int64_small", "bool", "float32", "string", "string_few", "large_binary", "fixed_binary_3"),
+    *("vector_f32_100", "vector_holes", "list_int32", "list_string", "list_list", "struct"),
+    *("list_struct_list", "struct_list", "all_null", "dictionary", "packed", "zstd", "fsl_fsl"),
+]
+
+
+def sample(name: str, rows: int) -> pa.Table:
+    if name in SPECIAL:
+        make, metadata = SPECIAL[name]
+        array = make(rows)
+        field = pa.field("c", array.type, metadata=metadata)
+        return pa.Table.from_arrays([array], schema=pa.schema([field]))
+    arrays = [filled(column.combine_chunks()) for column in table(name, rows).columns[:2]]
+    return pa.table(dict(zip(("plain", "holes"), arrays, strict=True)))
+
+
+def write(store: ObjectStore, written: pa.Table, page_bytes: int = 8 << 20) -> Any:
+    schema = LanceSchema.from_arrow(written.schema)
+    writer = ArraysWriter(store, "file.lance", schema, V2_0, page_bytes=page_bytes)
+    for batch in written.to_batches(max_chunksize=400):
+        writer.write(batch)
+    return writer.finish()
+
+
+@pytest.mark.spec("owner-1", "owner-2", "owner-3", "owner-4", "version-1")
+def test_structs_and_lists_own_columns(tmp_path: Path) -> None:
+    items = pa.list_(pa.struct([("x", pa.int8()), ("v", pa.list_(pa.float32(), 2))]))
+    packed = pa.field("p", pa.struct([("a", pa.int8())]), metadata={"packed": "true"})
+    schema = pa.schema([("s", pa.struct([("l", items), ("t", pa.string())])), packed])
+    value = {"s": {"l": [{"x": 1, "v": [1.0, 2.0]}], "t": "a"}, "p": {"a": 1}}
+    done = write(LocalStore(str(tmp_path)), pa.Table.from_pylist([value], schema=schema))
+    assert done.fields == [0, 1, 2, 3, 4, 5, 6]
+    assert done.column_indices == [0, 1, 2, 3, 4, 5, 6]
+    assert str(done.version) == "2.0"
+    content = (tmp_path / "file.lance").read_bytes()
+    assert content[-8:] == b"\x00\x00\x03\x00LANC"
+    reader = open_reader(LocalStore(str(tmp_path)), "file.lance")
+    assert reader.num_columns == 7
+    assert pa.table(reader.bind(reader.schema.fields).read(0, 1), ["s", "p"]).to_pylist() == [value]
+
+
+@pytest.mark.spec("flat-20-1", "arr-4")
+@pytest.mark.parametrize("name", ["int64_full", "float32", "bool", "vector_f32_100", "decimal128"])
+def test_plain_values_are_views_of_the_file(tmp_path: Path, name: str) -> None:
+    store = LocalStore(str(tmp_path))
+    write(store, sample(name, ROWS).select([0]))
+    reader = open_reader(store, "file.lance")
+    columns = reader.bind(reader.schema.fields)
+    before = pa.total_allocated_bytes()
+    (whole,) = columns.read(0, ROWS)
+    (part,) = columns.read(13, 700)
+    assert pa.total_allocated_bytes() == before
+    assert str(part.to_pylist()) == str(whole.slice(13, 687).to_pylist())
+    values = [array.values if name.startswith("vector") else array for array in (whole, part)]
+    start, later = (array.buffers()[1].address for array in values)
+    assert 0 < later - start < 13 * 400 + 1
+
+
+@pytest.mark.spec("arr-4")
+@pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])
+def test_stores_without_a_map_give_the_same(name: str) -> None:
+    store = open_store("memory://" + name)
+    written = sample(name, ROWS)
+    write(store, written, page_bytes=3000)
+    reader = open_reader(store, "file.lance")
+    columns = reader.bind(reader.schema.fields)
+    assert not reader.reader.mapped
+    for start, stop in ((0, ROWS), (399, 402), (17, 17), (ROWS - 1, ROWS)):
+        found = pa.table(columns.read(start, stop), schema=columns.schema)
+        found.validate(full=True)
+        assert str(found.to_pylist()) == str(written.slice(start, stop - start).to_pylist())
+    rows = np.random.default_rng(3).integers(0, ROWS, 50)
+    found = pa.table(columns.take(rows), schema=columns.schema)
+    everything = written.to_pylist()
+    assert str(found.to_pylist()) == str([everything[row] for row in rows.tolist()])
+
+
+def test_parts_of_structs_are_read_alone(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    written = sample("struct", 50)
+    write(store, written)
+    reader = open_reader(store, "file.lance")
+    only = reader.schema.project(["holes.b"])
+    columns = reader.bind(only.fields, {2 + 3: 6, 4: 4, 6: 6})
+    (found,) = columns.read(10, 20)
+    assert found.type.num_fields == 1
+
+
+def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    write(store, sample("int64_small", 10))
+    reader = open_reader(store, "file.lance")
+    columns = reader.bind(reader.schema.fields)
+    with pytest.raises(RowIndexError, match="10 rows"):
+        columns.read(5, 11)
+    with pytest.raises(RowIndexError, match="10 rows"):
+        columns.take(np.array([3, 10]))
+
+
+def test_a_file_without_rows(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    written = sample("list_struct", 3).slice(0, 0)
+    write(store, written)
+    reader = open_reader(store, "file.lance")
+    columns = reader.bind(reader.schema.fields)
+    assert [len(array) for array in columns.read(0, 0)] == [0, 0]
+    assert [len(array) for array in columns.take(np.empty(0, np.int64))] == [0, 0]
+
+
+def test_an_unknown_compression_names_those_known(tmp_path: Path) -> None:
+    field = pa.field("c", pa.string(), metadata={"lance-encoding:compression": "brotli"})
+    written = pa.table({"c": ["a"]}, schema=pa.schema([field]))
+    with pytest.raises(OptionError, match=r"'c'.*zstd.*'brotli'"):
+        write(LocalStore(str(tmp_path)), written)
+
+
+def test_the_alias_is_the_version(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    schema = LanceSchema.from_arrow(pa.schema([("a", pa.int8())]))
+    create_writer(store, "a.lance", schema, "0.3").finish()
+    assert str(open_reader(store, "a.lance").version) == "2.0"
+
+
+# --- damage -----------------------------------------------------------------------------
+
+
+def read_everything(folder: Path, content: bytes) -> None:
+    """Open and read in every way; damage may only show as a GlaiveError."""
+    (folder / "damaged.lance").write_bytes(content)
+    try:
+        reader = open_reader(LocalStore(str(folder)), "damaged.lance")
+        columns = reader.bind(reader.schema.fields)
+        for array in columns.read(0, columns.num_rows):
+            array.validate(full=False)
+        if columns.num_rows > 10:
+            columns.read(3, 9)
+            columns.take(np.array([7, 0, 7, columns.num_rows - 1]))
+    except GlaiveError:
+        pass
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_flipped_bytes_never_crash(tmp_path: Path, name: str) -> None:
+    write(LocalStore(str(tmp_path)), sample(name, ROWS), page_bytes=3000)
+    whole = (tmp_path / "file.lance").read_bytes()
+    rng = np.random.default_rng([1, *name.encode()])
+    tail = len(whole) - min(len(whole), 3000)
+    places = [rng.integers(0, len(whole), 30), rng.integers(tail, len(whole), 60)]
+    for at in np.concatenate(places).tolist():
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(0, 8)) if rng.random() < 0.5 else 0xFF
+        with force_tier("numba" if rng.random() < 0.7 else "numpy"):
+            read_everything(tmp_path, bytes(damaged))
+
+
+@pytest.mark.parametrize("name", ["int64_small", "string", "list_struct"])
+def test_truncated_files_are_refused(tmp_path: Path, name: str) -> None:
+    write(LocalStore(str(tmp_path)), sample(name, ROWS))
+    whole = (tmp_path / "file.lance").read_bytes()
+    for size in [0, 1, 39, 40, 100, len(whole) // 2, len(whole) - 41, len(whole) - 1]:
+        (tmp_path / "damaged.lance").write_bytes(whole[:size])
+        with pytest.raises(NotLanceError, match="not a Lance file"):
+            open_reader(LocalStore(str(tmp_path)), "damaged.lance")
+
+
+def test_columns_of_other_lengths_are_damage(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    write(store, sample("int64_small", 10))
+    reader = open_reader(store, "file.lance")
+    with pytest.raises(CorruptFileError, match=r"expected 11 in all.*found 10"):
+        reader.bind(reader.schema.fields, rows=11)

@@ -1,0 +1,109 @@
+"""Stored ends: both tiers agree, and ends that are out of order are reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import force_tier
+from glaive.kernels.ends import Ends, join_ends, pair_ends, resolve_ends
+from glaive.types import Where
+
+TIERS = ("numpy", "numba")
+WHERE = Where("a.lance")
+
+
+def stored_ends(lengths: list[int | None]) -> tuple[Any, int]:
+    adjustment = sum(length or 0 for length in lengths) + 1
+    ends, at = [], 0
+    for length in lengths:
+        at += length or 0
+        ends.append(at + (adjustment if length is None else 0))
+    return np.array(ends, np.uint64), adjustment
+
+
+@pytest.mark.spec("ends-1", "ends-2", "ends-3")
+@given(
+    lengths=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=40),
+    bits=st.sampled_from([32, 64]),
+    skip=st.integers(0, 1),
+)
+def test_offsets_and_validity_come_back(lengths: list[int | None], bits: int, skip: int) -> None:
+    stored, adjustment = stored_ends(lengths)
+    kept = lengths[skip:]
+    sizes = [length or 0 for length in kept]
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # one of the two
+            found = resolve_ends(stored, skip, adjustment, bits, WHERE)
+        offsets = np.frombuffer(found.offsets, f"<i{bits // 8}")
+        assert offsets.tolist() == [0, *np.cumsum(sizes).tolist()][: len(kept) + 1]
+        assert found.null_count == kept.count(None)
+        assert found.stop - found.start == sum(sizes)
+        if found.validity is not None:
+            flags = np.unpackbits(np.frombuffer(found.validity, np.uint8), bitorder="little")
+            assert flags[: len(kept)].tolist() == [length is not None for length in kept]
+        if not skip:
+            again, other = join_ends(found)
+            assert other == adjustment
+            assert np.frombuffer(again, np.uint64).tolist() == stored.tolist()
+
+
+@given(lengths=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=40))
+def test_spans_of_single_values(lengths: list[int | None]) -> None:
+    stored, adjustment = stored_ends(lengths)
+    rows = np.arange(len(lengths))[::-1]
+    before = stored[np.maximum(rows - 1, 0)]
+    spans = pair_ends(before, stored[rows], rows > 0, adjustment, WHERE)
+    expected = [length or 0 for length in lengths][::-1]
+    assert spans.sizes.tolist() == expected
+    assert (spans.starts + spans.sizes).tolist() == (stored % np.uint64(adjustment))[rows].tolist()
+    valid = [length is not None for length in lengths][::-1]
+    assert (spans.valid is None) == all(valid)
+    if spans.valid is not None:
+        assert spans.valid.tolist() == valid
+
+
+@pytest.mark.spec("ends-4")
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    ("stored", "adjustment"),
+    [
+        ([5, 3], 9),
+        ([5, 9 + 3], 9),
+        ([18], 9),
+        ([3, 2**63, 5], 9),
+        ([1, 7, 3, 8], 9),
+        ([0], 0),
+        ([0], 2**63),
+    ],
+)
+def test_ends_out_of_order_are_reported(tier: Any, stored: list[int], adjustment: int) -> None:
+    words = np.array(stored, np.uint64)
+    with force_tier(tier), pytest.raises(CorruptFileError, match=r"a\.lance"):
+        resolve_ends(words, 0, adjustment, 32, WHERE)
+
+
+@pytest.mark.spec("ends-4")
+@pytest.mark.parametrize(("before", "stored"), [(5, 3), (0, 18), (9 + 5, 4)])
+def test_spans_out_of_order_are_reported(before: int, stored: int) -> None:
+    pair = (np.array([number], np.uint64) for number in (before, stored))
+    with pytest.raises(CorruptFileError, match="ends of values"):
+        pair_ends(*pair, np.array([True]), 9, WHERE)
+
+
+def test_more_than_32_bits_can_say_is_refused() -> None:
+    stored = np.array([2**31], np.uint64)
+    with pytest.raises(SchemaError, match="read fewer rows"):
+        resolve_ends(stored, 0, 2**31 + 1, 32, WHERE)
+    assert resolve_ends(stored, 0, 2**31 + 1, 64, WHERE).stop == 2**31
+
+
+def test_nothing_ends_nowhere() -> None:
+    found = resolve_ends(np.empty(0, np.uint64), 0, 1, 32, WHERE)
+    assert found == Ends(pa.py_buffer(bytes(4)), 32, None, 0, 0, 0)
