@@ -18,10 +18,12 @@ from glaive.encodings.protocol import Leaf, ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array
 from glaive.kernels.bitpack import LevelForm, unpack_level_bits
 from glaive.kernels.chunks import ChunkHeaders, count_levels
+from glaive.kernels.level_runs import unpack_run_bits
 from glaive.types import Where
 
 __all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf"]
@@ -118,6 +120,10 @@ class LevelReader:
         if (headers.levels != counts).any():
             at = int(np.argmax(headers.levels != counts))
             raise self.uneven(int(headers.levels[at]), int(counts[at]))
+        codec = self._form.definition
+        if self._form.nullable_item and isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
+            runs = codec.block_runs(data, headers.starts[0], headers.sizes[0], self._where)
+            return unpack_run_bits(data, *runs, headers.levels, self._where)
         if self._bits is None:
             return None
         form, width = self._bits

@@ -134,6 +134,18 @@ class RunLength(ValueEncoding):
         where: Where,
     ) -> FixedWidth:
         """Expand the runs of all blocks."""
+        first, lengths, runs = self.block_runs(data, starts, sizes, where)
+        values = expand_runs(data, first, lengths, runs, counts, self.bits, where)
+        return FixedWidth(values, self.bits, int(counts.sum()))
+
+    def block_runs(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        where: Where,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where the values and the lengths of each block begin, and how many runs it has."""
         heads = block_parts(data, starts, sizes, where)
         runs = self._runs(heads, sizes - HEADER - heads, where)
         first = starts + HEADER
