@@ -64,7 +64,7 @@ def test_structs_and_lists_own_columns(tmp_path: Path) -> None:
     assert pa.table(reader.bind(reader.schema.fields).read(0, 1), ["s", "p"]).to_pylist() == [value]
 
 
-@pytest.mark.spec("flat-20-1", "arr-4")
+@pytest.mark.spec("arr-flat-1", "arr-4")
 @pytest.mark.parametrize("name", ["int64_full", "float32", "bool", "vector_f32_100", "decimal128"])
 def test_plain_values_are_views_of_the_file(tmp_path: Path, name: str) -> None:
     store = LocalStore(str(tmp_path))

@@ -43,16 +43,16 @@ def read(store: str, rows: list[int] | None = None) -> pa.Array:
     return column
 
 
-@pytest.mark.spec("flat-20-1", "flat-20-2", "null-20-1", "null-20-2", "version-1", "arr-1")
+@pytest.mark.spec("arr-flat-1", "arr-flat-2", "arr-null-1", "arr-null-2", "version-1", "arr-1")
 def test_a_whole_file(tmp_path: Path) -> None:
     (tmp_path / "one.lance").write_bytes(bytes.fromhex(WHOLE_FILE))
     assert read(str(tmp_path)).equals(pa.array([1, 2, None], pa.int32()))
 
 
 @pytest.mark.spec(
-    *("ends-1", "ends-2", "ends-3", "binary-20-1", "list-20-1", "list-20-2", "list-20-3"),
-    *("dict-20-1", "dict-20-2", "packed-20-1", "null-20-3", "null-20-4", "binary-20-6"),
-    *("bits-20-1", "bits-20-2", "bits-20-3", "fsst-20-1", "fsb-20-1"),
+    *("ends-1", "ends-2", "ends-3", "arr-binary-1", "arr-list-1", "arr-list-2", "arr-list-3"),
+    *("arr-dict-1", "arr-dict-2", "arr-packed-1", "arr-null-3", "arr-null-4", "arr-binary-6"),
+    *("arr-bits-1", "arr-bits-2", "arr-bits-3", "arr-fsst-1", "arr-fsb-1"),
 )
 @pytest.mark.parametrize("vector", [*WRITTEN, *OLD], ids=lambda one: one.name)
 def test_a_page(tmp_path: Path, vector: ArrayVector) -> None:
@@ -76,7 +76,7 @@ def test_pylance_reads_the_same(tmp_path: Path, vector: ArrayVector) -> None:
     assert found.to_pylist() == list(vector.values)
 
 
-@pytest.mark.spec("const-20-1")
+@pytest.mark.spec("arr-const-1")
 @pytest.mark.parametrize(
     ("kind", "raw", "value"), [(pa.int16(), r"\001\002", 513), (pa.string(), "ab", "ab")]
 )
@@ -170,7 +170,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.spec("arr-3", "flat-20-3", "ends-4", "dict-20-3", "fsl-20-1", "bits-20-1")
+@pytest.mark.spec("arr-3", "arr-flat-3", "ends-4", "arr-dict-3", "arr-fsl-1", "arr-bits-1")
 @pytest.mark.parametrize("name", DAMAGED)
 def test_what_contradicts_itself_is_damage(tmp_path: Path, name: str) -> None:
     kind, page, message = DAMAGED[name]
@@ -182,7 +182,7 @@ def test_what_contradicts_itself_is_damage(tmp_path: Path, name: str) -> None:
         read(str(tmp_path), [page.length - 1])
 
 
-@pytest.mark.spec("list-20-4")
+@pytest.mark.spec("arr-list-4")
 def test_lists_agree_with_the_column_of_their_items(tmp_path: Path) -> None:
     lists = Page(1, ENDS.format(no_nulls(flat(64)), 4, 3), [bytes([3] + [0] * 7)])
     items = Page(2, flat(8), [b"ab"])

@@ -132,7 +132,7 @@ def written_by_pylance(folder: Path, written: pa.Table) -> None:
             file.write_batch(take(written, rows).combine_chunks().to_batches()[0])
 
 
-@pytest.mark.spec("list-20-1", "list-20-2", "list-20-3")
+@pytest.mark.spec("arr-list-1", "arr-list-2", "arr-list-3")
 @pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])
 def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str) -> None:
     """Whole, in windows across borders of pages, and taken."""
@@ -190,7 +190,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.spec("struct-20-2", "packed-20-2")
+@pytest.mark.spec("arr-struct-2", "arr-packed-2")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_pylance_refuses_is_refused_by_name(tmp_path: Path, name: str) -> None:
     written, message = REFUSED[name]
@@ -225,7 +225,7 @@ OLD_2_0 = [
 ]
 
 
-@pytest.mark.spec("binary-20-6", "flat-20-4")
+@pytest.mark.spec("arr-binary-6", "arr-flat-4")
 @pytest.mark.skipif(not OLD_2_0, reason="the historical datasets are not here")
 @pytest.mark.parametrize(("name", "version"), OLD_2_0)
 def test_old_datasets_read_as_pylance_reads_them(tmp_path: Path, name: str, version: str) -> None:

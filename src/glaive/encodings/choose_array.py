@@ -114,10 +114,10 @@ def _dictionary(array: Any, out: Outlet) -> Dictionary:
             )
         indices = pc.fill_null(indices, pa.scalar(at, kind.index_type))
     coded = _nullable(indices, out)
-    return Dictionary(kind, coded, encode_items(items, out), len(items))
+    return Dictionary(kind, coded, _items(items, out), len(items))
 
 
-def encode_items(items: Any, out: Outlet) -> ArrayEncoding:
+def _items(items: Any, out: Outlet) -> ArrayEncoding:
     """Items of a dictionary: never a dictionary themselves."""
     if offset_bits(items.type) is not None:
         return Binary.write(items, out)
