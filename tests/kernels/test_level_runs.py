@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.values.rle import RunLength
@@ -21,7 +22,9 @@ TIERS: list[Tier] = ["numpy", "numba"]
 RLE = RunLength(16)
 
 
-def encode(levels: np.ndarray, counts: np.ndarray) -> tuple[pa.Buffer, tuple[np.ndarray, ...]]:
+def encode(
+    levels: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[pa.Buffer, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     block = FixedWidth(pa.py_buffer(levels.astype("<u2").tobytes()), 16, len(levels))
     encoded = RLE.encode_blocks(block, counts)
     data = pa.py_buffer(encoded.data.tobytes())

@@ -46,8 +46,9 @@ def unpack_run_bits(
         Runs lie outside ``data``, or lengths do not add up.
     """
     total = int(counts.sum())
-    arrays = [np.ascontiguousarray(array, np.int64) for array in (values, lengths, runs, counts)]
-    if _within(data, *arrays) and use_loops(total):
+    values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
+    runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
+    if _within(data, values, lengths, runs, counts) and use_loops(total):
         from glaive.kernels.loops import level_runs as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
@@ -55,7 +56,10 @@ def unpack_run_bits(
         nulls = np.zeros(1, np.int64)
         bad = loops.validity_of_runs(
             data.address,
-            *[address(array) for array in arrays],
+            address(values),
+            address(lengths),
+            address(runs),
+            address(counts),
             len(counts),
             target.address,
             address(nulls),
