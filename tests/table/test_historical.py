@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.errors import UnsupportedFeatureError
 from glaive.io.local import LocalStore
 from glaive.table.load import count_rows, open_latest, open_version, read_transaction
 from glaive.table.versions import list_versions
@@ -39,11 +38,7 @@ def test_versions_of_old_datasets_open(name: str, tmp_path: Path) -> None:
     for version, facts in expected.items():
         manifest = open_version(store, int(version))
         assert manifest.num_fragments == facts["fragments"]
-        if name.startswith("v0.7.5/"):
-            with pytest.raises(UnsupportedFeatureError, match="does not say how many rows"):
-                count_rows(store, manifest)
-        else:
-            assert count_rows(store, manifest) == facts["rows"]
+        assert count_rows(store, manifest) == facts["rows"]
         assert str(manifest.data_format) == facts["data_storage_version"]
         with pa.ipc.open_file(PLACE / facts["table"]) as file:
             assert manifest.schema.to_arrow().equals(file.schema)
