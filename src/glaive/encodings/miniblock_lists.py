@@ -85,8 +85,8 @@ class ListReader:
         limits = form.limits
         self._all_visible = form.definition is None or limits.visible_def == limits.max_def
         self._page: Int64s | None = None
-        rep = level_form(form.rep)
-        definition = level_form(form.definition)
+        rep = _level_form(form.rep)
+        definition = _level_form(form.definition)
         if rep is not None and (definition is not None or form.definition is None):
             self._page = level_page(
                 rep,
@@ -256,7 +256,7 @@ class ListReader:
         return RowPick(rep, definition, slots, values - (last - counts)[slots], chunks.pieces)
 
 
-def level_form(codec: ValueEncoding | None) -> LevelForm | None:
+def _level_form(codec: ValueEncoding | None) -> LevelForm | None:
     """How the loops know an encoding of levels; None for those that they do not know."""
     if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
         return LevelForm(1)

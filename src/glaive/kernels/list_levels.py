@@ -177,7 +177,7 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> 
     chunks, wanted = len(row_starts) - 1, len(rows)
     if not use_loops(wanted + chunks):
         return _locate_numpy(rows, row_starts, enters)
-    from glaive.kernels.loops import list_levels as loops
+    from glaive.kernels.loops import list_rows as loops
 
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
@@ -261,7 +261,7 @@ def pick_levels(
     chunks, wanted = len(ids), len(rows)
     if not wanted or not use_loops(64 * chunks):
         return None
-    from glaive.kernels.loops import list_levels as loops
+    from glaive.kernels.loops import list_rows as loops
 
     _same_length(chunks, starts)
     _same_length(len(sizes), counts, row_starts[1:], enters[1:])

@@ -43,7 +43,7 @@ from glaive.errors import RowIndexError
 from glaive.kernels.list_levels import Located, locate_rows
 from glaive.types import ByteRange, Where
 
-__all__ = ["ONE_REQUEST", "MiniBlockPage"]
+__all__ = ["ONE_REQUEST", "MiniBlockPage", "Opened"]
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
@@ -99,7 +99,7 @@ class MiniBlockPage(PageReader):
         self.num_dictionary_items = num_dictionary_items
         self._small: Opened | None = None
         if page.at_hand is not None and form.limits.max_rep:
-            self.kin = joined_kin(form, page)
+            self.kin = _joined_kin(form, page)
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> MiniBlockPage:
@@ -369,7 +369,7 @@ MAX_JOINED_DICTIONARY = 32 * 1024
 """Bytes of a dictionary at most in pages that are read as one: all of them are loaded."""
 
 
-def joined_kin(form: MiniBlockForm, page: PageBytes) -> object:
+def _joined_kin(form: MiniBlockForm, page: PageBytes) -> object:
     """What pages with lists must have in common to be read as one.
 
     Their encodings, and the mapping that their chunks lie in.

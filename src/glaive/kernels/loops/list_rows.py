@@ -1,0 +1,280 @@
+"""Loops over the rows of pages with lists; their doors are in ``glaive.kernels.list_levels``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.chunks import count_levels, find_row
+from glaive.kernels.loops.list_levels import BROKEN, chunk_levels
+from glaive.kernels.loops.memory import copy, load_i64, load_u8, load_u16, loop, store_u64
+
+
+@loop
+def locate_rows(
+    rows: int,
+    wanted: int,
+    row_starts: int,
+    enters: int,
+    chunks: int,
+    edges: int,
+    begin: int,
+    last: int,
+    ids: int,
+) -> int:
+    """Find the chunks of each row; returns how many are touched.
+
+    ``edges`` has room for ``chunks + 1`` words. ``begin`` and ``last`` take the first and
+    the last chunk of each row, counted among the touched ones, whose numbers go to ``ids``.
+    """
+    for chunk in range(chunks + 1):
+        store_u64(edges + 8 * chunk, 0)
+    before = np.int64(-1)
+    first = np.int64(0)
+    for i in range(wanted):
+        row = load_i64(rows + 8 * i)
+        # The last chunk that begins with a row number of at most `row`: rows that ascend
+        # are looked for from the one before on, in steps that double.
+        low = np.int64(0)
+        high = np.int64(chunks)
+        if row >= before:
+            low = first
+            step = np.int64(1)
+            while low + step < chunks and load_i64(row_starts + 8 * (low + step)) <= row:
+                low += step
+                step += step
+            high = min(low + step, high)
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if load_i64(row_starts + 8 * middle) <= row:
+                low = middle
+            else:
+                high = middle
+        first = low
+        before = row
+        end = low
+        # It goes on in the chunks that enter with it: up to the first that starts a row.
+        while (
+            end + 1 < chunks
+            and load_u8(enters + end + 1) != 0
+            and load_i64(row_starts + 8 * end + 8) == row + 1
+        ):
+            end += 1
+        store_u64(begin + 8 * i, low)
+        store_u64(last + 8 * i, end)
+        store_u64(edges + 8 * low, load_i64(edges + 8 * low) + 1)
+        store_u64(edges + 8 * end + 8, load_i64(edges + 8 * end + 8) - 1)
+    touched = np.int64(0)
+    cover = np.int64(0)
+    for chunk in range(chunks):
+        cover += load_i64(edges + 8 * chunk)
+        store_u64(edges + 8 * chunk, touched)
+        if cover > 0:
+            store_u64(ids + 8 * touched, chunk)
+            touched += 1
+    for i in range(wanted):
+        store_u64(begin + 8 * i, load_i64(edges + 8 * load_i64(begin + 8 * i)))
+        store_u64(last + 8 * i, load_i64(edges + 8 * load_i64(last + 8 * i)))
+    return touched
+
+
+@loop
+def put_entries(
+    rep: int,
+    definition: int,
+    begin: int,
+    end: int,
+    value: int,
+    visible_max: int,
+    chunk: int,
+    done: int,
+    seen: int,
+    rep_out: int,
+    def_out: int,
+    slots: int,
+    index: int,
+) -> int:
+    """Append entries ``begin`` to ``end`` of a chunk; returns the visible ones in all."""
+    copy(rep_out + 2 * done, rep + 2 * begin, 2 * (end - begin))
+    if definition == 0:
+        for i in range(end - begin):
+            store_u64(slots + 8 * (seen + i), chunk)
+            store_u64(index + 8 * (seen + i), value + i)
+        return seen + end - begin
+    copy(def_out + 2 * done, definition + 2 * begin, 2 * (end - begin))
+    for i in range(begin, end):
+        # Stored always, moved on only past visible ones: there is room for one more.
+        store_u64(slots + 8 * seen, chunk)
+        store_u64(index + 8 * seen, value)
+        visible = np.int64(np.int64(load_u16(definition + 2 * i)) <= visible_max)
+        seen += visible
+        value += visible
+    return seen
+
+
+@loop
+def pick_rows(
+    data: int,
+    data_size: int,
+    sizes: int,
+    counts: int,
+    row_starts: int,
+    enters: int,
+    table_chunks: int,
+    ids: int,
+    starts: int,
+    chunks: int,
+    form: int,
+    rows: int,
+    begin: int,
+    last: int,
+    wanted: int,
+    scratch_rep: int,
+    scratch_def: int,
+    scratch_room: int,
+    piece_starts: int,
+    piece_sizes: int,
+    lengths: int,
+    values: int,
+    rep_out: int,
+    def_out: int,
+    slots: int,
+    index: int,
+    room: int,
+) -> tuple[int, int]:
+    """Collect the levels of rows, and where their values lie; returns (entries, visible).
+
+    The chunks ``ids`` of the table lie at ``starts``; rows say in which of those they begin
+    and end. The entries are negative when a chunk is broken. Nothing is written beyond ``room``
+    entries; when there are more, their number tells how much room is needed.
+    """
+    max_rep = load_i64(form + 48)
+    visible_max = load_i64(form + 56)
+    definition = scratch_def if load_i64(form + 16) != 0 else 0
+    current = np.int64(-1)
+    first_row = np.int64(0)
+    levels = np.int64(0)
+    done = np.int64(0)
+    seen = np.int64(0)
+    for i in range(wanted):
+        chunk = load_i64(begin + 8 * i)
+        end = load_i64(last + 8 * i)
+        before = done
+        before_seen = seen
+        fresh = True
+        while True:
+            if chunk != current:
+                if chunk < 0 or chunk >= chunks or end >= chunks:
+                    return np.int64(BROKEN), seen
+                at = 8 * chunk
+                number = load_i64(ids + at)
+                if number < 0 or number >= table_chunks:
+                    return np.int64(BROKEN), seen
+                first_row = load_i64(row_starts + 8 * number)
+                levels = chunk_levels(
+                    data,
+                    data_size,
+                    load_i64(starts + at),
+                    load_i64(sizes + 8 * number),
+                    form,
+                    load_i64(counts + 8 * number),
+                    load_i64(row_starts + 8 * number + 8) - first_row,
+                    np.int64(load_u8(enters + number)),
+                    piece_starts + at,
+                    piece_sizes + at,
+                    8 * chunks,
+                    scratch_rep,
+                    scratch_def,
+                    scratch_room,
+                )
+                if levels < 0:
+                    return levels, seen
+                current = chunk
+            low = np.int64(0)
+            value = np.int64(0)
+            if fresh:
+                nth = load_i64(rows + 8 * i) - first_row
+                if nth < 0:
+                    return np.int64(BROKEN), seen
+                low = find_row(scratch_rep, levels, max_rep, nth)
+                if low >= levels:
+                    return np.int64(BROKEN), seen
+                value = low
+                if definition != 0:
+                    _, value, _, _ = count_levels(
+                        np.int64(0), definition, low, max_rep, visible_max, max_rep
+                    )
+                after = low + 1
+                high = after + find_row(scratch_rep + 2 * after, levels - after, max_rep, 0)
+            else:
+                high = find_row(scratch_rep, levels, max_rep, 0)
+            fresh = False
+            if done + high - low <= room:
+                seen = put_entries(
+                    scratch_rep,
+                    definition,
+                    low,
+                    high,
+                    value,
+                    visible_max,
+                    chunk,
+                    done,
+                    seen,
+                    rep_out,
+                    def_out,
+                    slots,
+                    index,
+                )
+            done += high - low
+            if chunk == end:
+                break
+            if high < levels:
+                return np.int64(BROKEN), seen
+            chunk += 1
+        store_u64(lengths + 8 * i, done - before)
+        store_u64(values + 8 * i, seen - before_seen)
+    return done, seen
+
+
+@loop
+def reorder_rows(
+    order: int,
+    lengths: int,
+    values: int,
+    wanted: int,
+    rep: int,
+    definition: int,
+    slots: int,
+    index: int,
+    begins: int,
+    rep_out: int,
+    def_out: int,
+    slots_out: int,
+    index_out: int,
+) -> None:
+    """Put picked rows into another order: row ``i`` comes to place ``order[i]``.
+
+    ``begins`` has room for three words per row.
+    """
+    done = np.int64(0)
+    seen = np.int64(0)
+    for i in range(wanted):
+        store_u64(begins + 8 * load_i64(order + 8 * i), i)
+        store_u64(begins + 8 * (wanted + i), done)
+        store_u64(begins + 8 * (2 * wanted + i), seen)
+        done += load_i64(lengths + 8 * i)
+        seen += load_i64(values + 8 * i)
+    done = np.int64(0)
+    seen = np.int64(0)
+    for at in range(wanted):
+        i = load_i64(begins + 8 * at)
+        entry = load_i64(begins + 8 * (wanted + i))
+        value = load_i64(begins + 8 * (2 * wanted + i))
+        length = load_i64(lengths + 8 * i)
+        visible = load_i64(values + 8 * i)
+        copy(rep_out + 2 * done, rep + 2 * entry, 2 * length)
+        if definition != 0:
+            copy(def_out + 2 * done, definition + 2 * entry, 2 * length)
+        copy(slots_out + 8 * seen, slots + 8 * value, 8 * visible)
+        copy(index_out + 8 * seen, index + 8 * value, 8 * visible)
+        done += length
+        seen += visible
