@@ -120,6 +120,7 @@ def write_dataset(
     enable_stable_row_ids: bool = False,
     commit_message: str | None = None,
     transaction_properties: Mapping[str, str] | None = None,
+    encoding_options: Mapping[str, Mapping[str, object]] | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Write rows as a new version of a dataset; returns it opened at that version.
@@ -150,6 +151,10 @@ def write_dataset(
         How a new dataset is made.
     commit_message, transaction_properties
         Kept with the version.
+    encoding_options
+        How columns at or below a path are encoded in the files written now, such as
+        ``{"text": {"compression": "zstd", "compression_level": 9}}``. They win over
+        ``lance-encoding:`` keys in the metadata of a field, which have the same names.
 
     Raises
     ------
@@ -157,6 +162,8 @@ def write_dataset(
         ``create`` where there is a dataset.
     SchemaError
         The rows do not fit the dataset, or the format cannot hold a type.
+    OptionError
+        An option does not exist or has a value it cannot have.
     CommitConflictError
         Another writer changed what this was written for.
     StoreError
@@ -176,6 +183,7 @@ def write_dataset(
         transaction_properties=transaction_properties or {},
         commit_message=commit_message,
         progress=progress,
+        encoding_options=encoding_options,
     )
     if isinstance(uri, LanceDataset):
         opened: LanceDataset | None = uri

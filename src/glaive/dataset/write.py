@@ -17,7 +17,7 @@ import pyarrow as pa
 from glaive.dataset.conform import check_names, conform, match_schema
 from glaive.dataset.source import Rows
 from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError, StoreError
-from glaive.file.open import create_writer
+from glaive.file.open import check_encoding_options, create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
@@ -63,6 +63,8 @@ class WriteOptions:
         Shown with the version.
     progress
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
+    encoding_options
+        How columns are encoded, by path; see :func:`glaive.write_dataset`.
     """
 
     mode: Mode = "create"
@@ -74,6 +76,7 @@ class WriteOptions:
     transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     commit_message: str | None = None
     progress: Any = None
+    encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if self.mode not in ("create", "append", "overwrite"):
@@ -160,7 +163,9 @@ def write_fragments(
     version refers to them in any case.
     """
     arrow = schema.to_arrow()
-    roll = _Rolling(store, schema, options, version or options.data_storage_version)
+    version = version or options.data_storage_version
+    check_encoding_options(schema, version, options.encoding_options)
+    roll = _Rolling(store, schema, options, version)
     roll.dictionaries.update(dictionaries or {})
     try:
         for piece in rows:
@@ -249,7 +254,12 @@ class _Rolling:
         self._name = new_data_file_name()
         path = data_file_path(self._name)
         self._writer = create_writer(
-            self.store, path, self.schema, self.version, dictionaries=self.dictionaries
+            self.store,
+            path,
+            self.schema,
+            self.version,
+            encoding_options=self.options.encoding_options,
+            dictionaries=self.dictionaries,
         )
         self._rows = 0
         if self.options.progress is not None:

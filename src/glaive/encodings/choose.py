@@ -9,7 +9,7 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,45 +17,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
+from glaive.arrow.blocks import Block, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.encodings.choose_dictionary import choose_dictionary, item_encoding
+from glaive.encodings.choose_fixed import fixed_encoding
+from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
 from glaive.encodings.compression import Scheme
 from glaive.encodings.level_choice import choose_level_encoding
 from glaive.encodings.levels import Levels
 from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
-from glaive.encodings.registry import value_encodings
 from glaive.encodings.stats import FixedStats
-from glaive.encodings.text_stats import VariableStats, build_dictionary, dictionary_bytes
+from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
-from glaive.encodings.values.fsst import Fsst
-from glaive.encodings.values.general import General
-from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import SchemaError
-from glaive.kernels._tier import as_array
 
 __all__ = ["PageOptions", "encode_page"]
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
 
-GENERAL_MIN_VALUE = 32_768
-"""Bytes; pages with longer values than this may be compressed value by value."""
-
-MIN_GAIN = 0.02
-"""Share of the bytes that a costlier encoding must save over plain ones: those are read
-without a copy."""
+SMALL_CHUNK_VALUE = 3 * 1024
+LARGE_CHUNK_VALUE = 16 * 1024 * 1024
+"""Bytes; wider values go to full-zip pages even when mini-blocks are asked for: eight of
+them may have to fit a chunk, which has 32 KiB before 2.2."""
 
 _TINY_BITS = 64 * 64
 """Bits of a page that is not worth choosing an encoding for; buffers are padded to 64 bytes."""
-
-_WORDS = (8, 16, 32, 64)
-
-_ZSTD_SAMPLE = 8
-"""Values tried before a page of long values is compressed."""
 
 _SCALAR_SAMPLE = 64
 """Values looked at before a whole page is compared with one value."""
@@ -78,15 +70,22 @@ def encode_page(
     levels: Levels,
     rows: int,
     options: PageOptions,
+    wanted: EncodingOptions = AUTOMATIC,
 ) -> EncodedPage | None:
     """Encode the visible values of a leaf and their levels as one page.
+
+    Parameters
+    ----------
+    wanted
+        What the author of the column asks for.
 
     Returns
     -------
     EncodedPage or None
         None when the page has more levels than its layout can hold: cut it in two.
     """
-    tiny = _tiny(array, levels, rows)
+    free = wanted.structural_encoding is None
+    tiny = _tiny(array, levels, rows) if free else None
     if tiny is not None:
         return tiny
     if _nothing_valid(array, levels):
@@ -98,9 +97,9 @@ def encode_page(
     block = block_from_array(array)
     stats = VariableStats.of(block) if isinstance(block, Variable) else None
     widest = stats.longest if stats is not None else _width(array.type)
-    if widest < MINIBLOCK_MAX_VALUE:
-        values, encoding, dictionary = _mini_encoding(block, stats, array.type, options)
-        if _is_plain(values, encoding, levels) and dictionary is None:
+    if _in_chunks(widest, options, wanted):
+        values, encoding, dictionary = _mini_encoding(block, stats, array.type, options, wanted)
+        if free and dictionary is None and _is_plain(values, encoding, levels):
             return encode_full_zip_page(values, encoding, layers=levels.layers, rows=rows)
         page = encode_mini_page(
             values,
@@ -113,16 +112,26 @@ def encode_page(
             large_chunks=options.large_chunks,
             level_runs=options.level_runs,
         )
+        if page is None and wanted.minichunk_size is not None:
+            # Its levels do not fit chunks that large.
+            return encode_page(array, levels, rows, options, replace(wanted, minichunk_size=None))
         if page is not None or rows > 1:
             return page
     return encode_full_zip_page(
         block,
-        _zip_encoding(block, stats, array.type),
+        _zip_encoding(block, stats, array.type, wanted),
         layers=levels.layers,
         rows=rows,
         rep=levels.rep,
         definition=levels.definition,
     )
+
+
+def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bool:
+    """Whether values go to mini-blocks: small ones do, unless something else is asked for."""
+    if wanted.structural_encoding == "miniblock":
+        return widest <= (LARGE_CHUNK_VALUE if options.large_chunks else SMALL_CHUNK_VALUE)
+    return widest < MINIBLOCK_MAX_VALUE and wanted.structural_encoding != "fullzip"
 
 
 def _tiny(array: pa.Array, levels: Levels, rows: int) -> EncodedPage | None:
@@ -217,96 +226,35 @@ def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
 
 
 def _mini_encoding(
-    block: Block, stats: VariableStats | None, kind: pa.DataType, options: PageOptions
+    block: Block,
+    stats: VariableStats | None,
+    kind: pa.DataType,
+    options: PageOptions,
+    wanted: EncodingOptions,
 ) -> tuple[Block, ValueEncoding, tuple[Block, ValueEncoding] | None]:
     """Values, encoding and dictionary (items and their encoding) of a mini-block page."""
     if isinstance(block, FixedList):
         return block, FixedSizeList.for_block(block), None
-    found = _dictionary(block, options)
+    found = choose_dictionary(block, options.dictionary_bits, wanted)
     if found is not None:
-        dictionary = (found.items, _item_encoding(found.items, options))
-        return found.indices, _cheapest(FixedStats(found.indices)), dictionary
+        items = found.items
+        dictionary = (items, item_encoding(items, options.dictionary_compression, wanted))
+        return found.indices, fixed_encoding(FixedStats(found.indices), wanted), dictionary
     if stats is not None:
-        return block, _text_encoding(stats, kind), None
+        return block, mini_text_encoding(stats, kind, wanted), None
     if isinstance(block, FixedWidth):
-        return block, _cheapest(FixedStats(block)), None
+        return block, fixed_encoding(FixedStats(block), wanted), None
     raise SchemaError(f"values of type {kind} cannot be written yet")
 
 
-def _dictionary(block: Block, options: PageOptions) -> Dictionary | None:
-    """Number the distinct values, when the version allows it and it pays."""
-    if isinstance(block, Variable):
-        return build_dictionary(block)
-    if not isinstance(block, FixedWidth) or block.bits not in options.dictionary_bits:
-        return None
-    found = build_dictionary(block)
-    if found is None or block.bits not in _WORDS:
-        return found
-    # Packing the words themselves may be as small, and is read without the detour.
-    packed = FixedStats(block).packed_bytes
-    return found if dictionary_bytes(found) < packed else None
-
-
-def _item_encoding(items: Block, options: PageOptions) -> ValueEncoding:
-    """How the items of a dictionary are stored: plain, or compressed if that is smaller."""
-    plain: ValueEncoding
-    if isinstance(items, Variable):
-        plain = Plain(items.offset_bits)
-    elif isinstance(items, FixedWidth):
-        plain = Flat(items.bits)
-    else:
-        raise SchemaError(f"a dictionary of {type(items).__name__} items cannot be written")
-    if options.dictionary_compression is None:
-        return plain
-    packed = General(options.dictionary_compression, plain)
-    counts = np.array([items.count], np.int64)
-    smaller = len(packed.encode_blocks(items, counts).data)
-    return packed if smaller < len(plain.encode_blocks(items, counts).data) else plain
-
-
-def _cheapest(stats: FixedStats) -> ValueEncoding:
-    """The encoding with the fewest estimated bytes; plain ones when nothing gains enough."""
-    plain = stats.raw_bytes + stats.overhead(1)
-    best: tuple[int, ValueEncoding] | None = None
-    for encoding in value_encodings().values():
-        found = encoding.propose(stats)
-        if found is None:
-            continue
-        if not isinstance(found[1], Flat) and found[0] > plain * (1 - MIN_GAIN):
-            continue
-        if best is None or found[0] < best[0]:
-            best = found
-    return best[1] if best is not None else Flat(stats.block.bits)
-
-
-def _text_encoding(stats: VariableStats, kind: pa.DataType) -> ValueEncoding:
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    found = Fsst.propose(stats) if is_text else None
-    return found[1] if found is not None else Plain(stats.block.offset_bits)
-
-
-def _zip_encoding(block: Block, stats: VariableStats | None, kind: pa.DataType) -> ValueEncoding:
+def _zip_encoding(
+    block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
+) -> ValueEncoding:
     """The encoding of values that stand one by one."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block)
     if isinstance(block, FixedWidth):
         return Flat(max(block.bits, 8))
-    if stats is None or not isinstance(block, Variable):
+    if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
-    if stats.longest > GENERAL_MIN_VALUE:
-        plain = Plain(block.offset_bits)
-        return General("zstd", plain) if _compresses(block) else plain
-    return _text_encoding(stats, kind)
-
-
-def _compresses(block: Variable) -> bool:
-    """Whether zstd gains on a few of the values; images and audio are compressed already."""
-    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")
-    picks = np.linspace(0, block.count - 1, _ZSTD_SAMPLE).astype(np.int64)
-    codec = pa.Codec("zstd", compression_level=1)
-    raw = packed = 0
-    for at in picks.tolist():
-        value = block.data.slice(int(ends[at]), int(ends[at + 1] - ends[at]))
-        raw += value.size
-        packed += codec.compress(value).size
-    return packed < raw * 0.9
+    return zip_text_encoding(stats, kind, wanted)

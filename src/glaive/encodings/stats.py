@@ -25,6 +25,9 @@ CHUNK_OVERHEAD = 12
 
 WORD_BITS = (8, 16, 32, 64)
 
+ENTROPY_SAMPLE = 4096
+"""Values looked at for the entropy of their bytes."""
+
 
 def fixed_width(block: Block, bits: int, encoding: str) -> FixedWidth:
     """Return ``block`` if its values have ``bits`` bits each, else say what does not fit.
@@ -104,6 +107,24 @@ class FixedStats:
         if self.word_bits is not None:
             rows = rows.view(f"<u{block.bits // 8}")
         return bool((rows[:64] == rows[:1]).all()) and bool((rows == rows[:1]).all())
+
+    @cached_property
+    def byte_entropy(self) -> float:
+        """Bits per byte, from 0 (always the same) to 8, averaged over the bytes of a value.
+
+        Of up to 4,096 values, evenly spaced.
+        """
+        count, width = self.block.count, self.block.bits // 8
+        rows = as_array(self.block.values)[: count * width].reshape(count, width)
+        rows = rows[:: max(1, count // ENTROPY_SAMPLE)][:ENTROPY_SAMPLE]
+        if not rows.size:
+            return 0.0
+        total = 0.0
+        for column in rows.T:
+            shares = np.bincount(column, minlength=1) / len(column)
+            shares = shares[shares > 0]
+            total -= float((shares * np.log2(shares)).sum())
+        return total / width
 
     @cached_property
     def min_max(self) -> tuple[int, int] | None:

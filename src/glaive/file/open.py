@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from glaive.errors import DataFileMissingError, ObjectNotFoundError
+from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.legacy.reader import LegacyFile
 from glaive.file.legacy.writer import LegacyFileWriter
 from glaive.file.protocol import FileReader, FileWriter
 from glaive.file.v2.arrays_reader import ArraysFile
 from glaive.file.v2.arrays_writer import ArraysWriter
+from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.container import TAIL_BYTES, Container
 from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
@@ -19,7 +20,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
 from glaive.io.store import ObjectStore
 
-__all__ = ["create_writer", "open_reader"]
+__all__ = ["check_encoding_options", "create_writer", "open_reader"]
 
 _READERS = {"layouts": FileV2, "arrays": ArraysFile}
 _WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter}
@@ -64,12 +65,17 @@ def create_writer(
     schema: LanceSchema,
     version: str | None = None,
     *,
+    encoding_options: GivenOptions | None = None,
     dictionaries: dict[int, pa.Array] | None = None,
 ) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
 
     Parameters
     ----------
+    encoding_options
+        How columns at or below a path are to be encoded, such as
+        ``{"text": {"compression": "zstd"}}``; they win over what the metadata of a field
+        says. The options are those of :class:`glaive.encodings.options.EncodingOptions`.
     dictionaries
         Items of dictionary columns by field id, which in format 0.1 all files of a dataset
         share; those of further columns are added.
@@ -83,5 +89,21 @@ def create_writer(
     """
     profile = PROFILES[resolve_version(version)]
     if isinstance(profile, LegacyProfile):
+        check_encoding_options(schema, version, encoding_options)
         return LegacyFileWriter(store, path, schema, profile, dictionaries=dictionaries)
-    return _WRITERS[profile.pages](store, path, schema, profile)
+    writer = _WRITERS[profile.pages]
+    return writer(store, path, schema, profile, encoding_options=encoding_options)
+
+
+def check_encoding_options(
+    schema: LanceSchema, version: str | None, encoding_options: GivenOptions | None
+) -> None:
+    """Refuse options and keys of the schema's metadata, as :func:`create_writer` would."""
+    profile = PROFILES[resolve_version(version)]
+    if not isinstance(profile, LegacyProfile):
+        column_options(schema, encoding_options, profile)
+    elif encoding_options:
+        raise OptionError(
+            f"encoding_options: format {profile.version} has none; use a newer "
+            "data_storage_version"
+        )

@@ -15,6 +15,7 @@ from glaive.errors import SchemaError
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 
 __all__ = [
+    "CHUNK_BYTES",
     "MAX_32",
     "SLACK",
     "Packed",

@@ -80,9 +80,7 @@ class Fsst(ValueEncoding):
         plain = stats.data_bytes + stats.count * block.offset_bits // 8
         if stats.longest < MIN_LONGEST or plain < MIN_BYTES:
             return None
-        strings = strings_of(block, cls.wire_name)
-        sample = sample_strings(strings, block.count)
-        table = train_symbols(sample)
+        sample, table = _trained(block)
         tried = sample.offsets.size // 8 - 1
         ratio = encode_strings(table, sample, tried).data.size / max(sample.data.size, 1)
         table_bytes = len(table.to_bytes())
@@ -90,6 +88,11 @@ class Fsst(ValueEncoding):
         if size > plain * (1 - MIN_SAVING):
             return None
         return size, cls(table, Variable(block.offset_bits))
+
+    @classmethod
+    def trained(cls, block: blocks.Variable, values: ValueEncoding) -> Self:
+        """Train on a sample, whether it pays or not."""
+        return cls(_trained(block)[1], values)
 
     @property
     def num_buffers(self) -> int:
@@ -154,3 +157,8 @@ class Fsst(ValueEncoding):
     def _coded(self, block: Block) -> blocks.Variable:
         strings = strings_of(block, self.wire_name)
         return blocks.Variable(*encode_strings(self.table, strings, block.count), block.count)
+
+
+def _trained(block: blocks.Variable) -> tuple[Strings, SymbolTable]:
+    sample = sample_strings(strings_of(block, Fsst.wire_name), block.count)
+    return sample, train_symbols(sample)

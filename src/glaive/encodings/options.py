@@ -1,0 +1,190 @@
+"""How a column is to be encoded, as far as its author says so.
+
+The keys stand in the metadata of the column's field, ``lance-encoding:compression`` and so
+on, or are given to the writer without the prefix. What is not said is chosen by size.
+
+Specification: "Encoding keys" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from glaive.encodings.compression import Scheme
+from glaive.errors import OptionError
+
+__all__ = ["AUTOMATIC", "PREFIX", "EncodingOptions", "read_metadata", "read_options"]
+
+PREFIX = "lance-encoding:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodingOptions:
+    """Wishes for one column; ``None`` leaves it to the writer.
+
+    Parameters
+    ----------
+    compression
+        ``"lz4"`` or ``"zstd"``: compress where that gains; ``"fsst"``: code text with FSST
+        (numbers as if nothing was said); ``"none"``: plain values, or plain indices into a
+        dictionary.
+    compression_level
+        Of zstd, -131072 to 22.
+    rle_threshold
+        Run lengths only when there are fewer runs than this share of the values, 0 to 1.
+    bss
+        Split values of 32 and 64 bits into byte streams before lz4 or zstd: always, never,
+        or when their bytes are alike and it gains.
+    dict_divisor
+        A dictionary has at most values / divisor items.
+    dict_size_ratio
+        A dictionary takes less than this share of the plain bytes, above 0, up to 1.
+    dict_values_compression, dict_values_compression_level
+        How the items of a dictionary are compressed, from format 2.2 on; ``"none"``: not.
+    minichunk_size
+        Bytes of a chunk of strings, about.
+    structural_encoding
+        Keep values in mini-blocks or zipped, whatever their width.
+    """
+
+    compression: Literal["lz4", "zstd", "none", "fsst"] | None = None
+    compression_level: int | None = None
+    rle_threshold: float | None = None
+    bss: Literal["off", "on", "auto"] = "auto"
+    dict_divisor: int = 2
+    dict_size_ratio: float = 0.8
+    dict_values_compression: Literal["lz4", "zstd", "none"] | None = None
+    dict_values_compression_level: int | None = None
+    minichunk_size: int | None = None
+    structural_encoding: Literal["miniblock", "fullzip", "sparse"] | None = None
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """The general compression asked for, if any."""
+        return self.compression if self.compression in ("lz4", "zstd") else None
+
+
+AUTOMATIC = EncodingOptions()
+"""Nothing said."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """``parse`` raises ``ValueError`` for text that is not what ``valid`` says."""
+
+    parse: Callable[[str], Any]
+    valid: str
+
+
+def _one_of(*values: str) -> _Key:
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(text)
+        return text.lower()
+
+    return _Key(parse, " or ".join((", ".join(values[:-1]), values[-1])))
+
+
+def _whole(low: int, high: int) -> _Key:
+    def parse(text: str) -> int:
+        number = int(text)
+        if not low <= number <= high:
+            raise ValueError(text)
+        return number
+
+    return _Key(parse, f"a whole number from {low} to {high}")
+
+
+def _share(*, above_zero: bool) -> _Key:
+    def parse(text: str) -> float:
+        number = float(text)
+        if not 0 <= number <= 1 or (above_zero and number == 0):
+            raise ValueError(text)
+        return number
+
+    return _Key(parse, "a number above 0, up to 1" if above_zero else "a number from 0 to 1")
+
+
+_LEVEL = _whole(-131_072, 22)
+
+_KEYS: dict[str, _Key] = {
+    "compression": _one_of("lz4", "zstd", "none", "fsst"),
+    "compression-level": _LEVEL,
+    "rle-threshold": _share(above_zero=False),
+    "bss": _one_of("off", "on", "auto"),
+    "dict-divisor": _whole(1, 2**31 - 1),
+    "dict-size-ratio": _share(above_zero=True),
+    "dict-values-compression": _one_of("lz4", "zstd", "none"),
+    "dict-values-compression-level": _LEVEL,
+    "minichunk-size": _whole(1, 2**30),
+    "structural-encoding": _one_of("miniblock", "fullzip", "sparse"),
+}
+
+_OF_THE_TYPE = (
+    "packed",
+    "blob",
+    "blob-inline-size-threshold",
+    "blob-dedicated-size-threshold",
+    "blob-pack-file-size-threshold",
+)
+"""Keys that say what a column *is*; they matter to the schema, not here."""
+
+
+def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
+    """Parse the ``lance-encoding:`` keys of a field into fields of :class:`EncodingOptions`.
+
+    Raises
+    ------
+    OptionError
+        A key or value that does not exist; the message names the column and what there is.
+    """
+    found = {}
+    for key, value in metadata.items():
+        if not key.startswith(PREFIX):
+            continue
+        name = key.removeprefix(PREFIX)
+        if name not in _OF_THE_TYPE:
+            known = [PREFIX + one for one in (*_KEYS, *_OF_THE_TYPE)]
+            text = value.decode("utf-8", "replace")
+            found[name.replace("-", "_")] = _parse(name, key, text, known, column)
+    return found
+
+
+def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
+    """Parse options given to the writer: the same keys without prefix, ``-`` or ``_``.
+
+    Raises
+    ------
+    OptionError
+        As :func:`read_metadata`.
+    """
+    found = {}
+    for key, value in given.items():
+        name = key.replace("_", "-")
+        if name in _OF_THE_TYPE:
+            raise OptionError(
+                f"encoding option {key!r} of column {column!r} is part of the schema: "
+                f"put {PREFIX}{name} into the metadata of the field"
+            )
+        known = [one.replace("-", "_") for one in _KEYS]
+        found[name.replace("-", "_")] = _parse(name, key, str(value), known, column)
+    return found
+
+
+def _parse(name: str, key: str, text: str, known: list[str], column: str) -> Any:
+    expected = _KEYS.get(name)
+    if expected is None:
+        close = get_close_matches(key, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise OptionError(
+            f"column {column!r}: unknown encoding option {key!r}{hint} Known: {', '.join(known)}"
+        )
+    try:
+        return expected.parse(text.strip())
+    except ValueError:
+        raise OptionError(
+            f"column {column!r}: {key}: expected {expected.valid}, found {text!r}"
+        ) from None

@@ -1,0 +1,93 @@
+"""The encoding options of each column of a file: from field metadata, and from the caller.
+
+A key in the metadata of a field is about that field's own column. One of them is inherited:
+``structural-encoding`` of a struct or list goes for all columns below, unless they say
+something else. Options of the caller go for all columns at or below the path they are given
+for; a longer path wins over a shorter one, and the caller over the metadata.
+
+Specification: "Encoding keys" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from glaive.encodings.options import EncodingOptions, read_metadata, read_options
+from glaive.errors import OptionError
+from glaive.file.profile import FormatProfile
+from glaive.format.fields import Field, LanceSchema
+
+__all__ = ["GivenOptions", "column_options"]
+
+GivenOptions = Mapping[str, Mapping[str, object]]
+"""Path of a column → options without prefix."""
+
+_INHERITED = "structural_encoding"
+_SMALL_CHUNK = 32_768
+
+
+def column_options(
+    schema: LanceSchema, given: GivenOptions | None, profile: FormatProfile
+) -> dict[int, EncodingOptions]:
+    """Options by field id, for each field that owns a column.
+
+    Raises
+    ------
+    OptionError
+        A key or value does not exist, or the format version does not have it.
+    ColumnNotFoundError
+        The caller names a column that does not exist.
+    """
+    wished: dict[int, dict[str, Any]] = {}
+    for path, options in (given or {}).items():
+        if not isinstance(options, Mapping):
+            raise OptionError(
+                f"encoding_options: expected a mapping of options for column {path!r}, "
+                f"found {options!r}"
+            )
+        field = schema.find(path)[-1]
+        wished.setdefault(field.id, {}).update(read_options(options, path))
+    return {
+        field.id: _checked(EncodingOptions(**values), path, profile)
+        for top in schema.fields
+        for field, path, values in _columns(top, top.name, {}, {}, wished)
+    }
+
+
+def _columns(
+    field: Field,
+    path: str,
+    inherited: dict[str, Any],
+    asked: dict[str, Any],
+    wished: Mapping[int, dict[str, Any]],
+) -> Iterator[tuple[Field, str, dict[str, Any]]]:
+    own = {**inherited, **read_metadata(field.metadata, path)}
+    asked = {**asked, **wished.get(field.id, {})}
+    if not field.children or field.is_packed:
+        yield field, path, {**own, **asked}
+    if field.is_packed:
+        for child in field.children:
+            # No columns of their own, but their keys are checked, and kept for the members.
+            values = read_metadata(child.metadata, f"{path}.{child.name}")
+            yield child, f"{path}.{child.name}", {**values, **wished.get(child.id, {})}
+        return
+    passed = {_INHERITED: own[_INHERITED]} if _INHERITED in own else {}
+    for child in field.children:
+        yield from _columns(child, f"{path}.{child.name}", passed, asked, wished)
+
+
+def _checked(options: EncodingOptions, path: str, profile: FormatProfile) -> EncodingOptions:
+    version = profile.version
+    if options.structural_encoding == "sparse" and (version.major, version.minor) < (2, 3):
+        raise OptionError(
+            f"column {path!r}: structural-encoding: format {version} has miniblock and fullzip, "
+            "found 'sparse', which format 2.3 has"
+        )
+    size = options.minichunk_size
+    if size is not None and size >= _SMALL_CHUNK and not profile.large_chunks:
+        raise OptionError(
+            f"column {path!r}: minichunk-size: chunks of format {version} have less than "
+            f"{_SMALL_CHUNK} bytes, found {size}; use a smaller number, or format 2.2"
+        )
+    return options
