@@ -76,7 +76,9 @@ def test_plain_values_are_views_of_the_file(tmp_path: Path, name: str) -> None:
     (part,) = columns.read(13, 700)
     assert pa.total_allocated_bytes() == before
     assert str(part.to_pylist()) == str(whole.slice(13, 687).to_pylist())
-    values = [array.values if name.startswith("vector") else array for array in (whole, part)]
+    values: list[Any] = [
+        array.values if name.startswith("vector") else array for array in (whole, part)
+    ]
     start, later = (array.buffers()[1].address for array in values)
     assert 0 < later - start < 13 * 400 + 1
 
@@ -120,6 +122,26 @@ def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:
         columns.read(5, 11)
     with pytest.raises(RowIndexError, match="10 rows"):
         columns.take(np.array([3, 10]))
+
+
+@pytest.mark.spec("arr-blob-1", "arr-blob-3")
+def test_blobs_outside_of_the_file_are_damage(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    field = pa.field("c", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    written = pa.table({"c": [b"x" * 100, None, b""]}, schema=pa.schema([field]))
+    write(store, written)
+    whole = (tmp_path / "file.lance").read_bytes()
+    reader = open_reader(store, "file.lance")
+    assert pa.table(reader.bind(reader.schema.fields).read(0, 3), ["c"]).to_pylist() == (
+        written.to_pylist()
+    )
+    description = (0).to_bytes(8, "little") + (100).to_bytes(8, "little")
+    for position, size in ((0, 1 << 40), (1 << 63, 100), (2**64 - 1, 100), (0, 2**64 - 1)):
+        other = position.to_bytes(8, "little") + size.to_bytes(8, "little")
+        (tmp_path / "file.lance").write_bytes(whole.replace(description, other))
+        reader = open_reader(store, "file.lance")
+        with pytest.raises(CorruptFileError, match="blob: expected bytes within"):
+            reader.bind(reader.schema.fields).read(0, 3)
 
 
 def test_a_file_without_rows(tmp_path: Path) -> None:

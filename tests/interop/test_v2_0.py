@@ -216,6 +216,23 @@ def test_null_structs_of_any_depth_are_refused(tmp_path: Path, name: str) -> Non
             )
 
 
+@pytest.mark.spec("arr-blob-1", "arr-blob-2", "arr-blob-3")
+def test_blobs_both_ways(tmp_path: Path) -> None:
+    values = pa.array([b"xyz", None, b"", b"q" * 1000] * 30, pa.large_binary())
+    field = pa.field("c", values.type, metadata={"lance-encoding:blob": "true"})
+    written = pa.Table.from_arrays([values], schema=pa.schema([field]))
+    lance.write_dataset(written, tmp_path / "a", data_storage_version="2.0")
+    glaive.write_dataset(written, str(tmp_path / "b"), data_storage_version="2.0")
+    for place in ("a", "b"):
+        dataset = glaive.dataset(str(tmp_path / place))
+        assert dataset.to_table()["c"].to_pylist() == values.to_pylist()
+        assert dataset.take([3, 1, 2, 0, 3])["c"].to_pylist() == [
+            values[row].as_py() for row in (3, 1, 2, 0, 3)
+        ]
+        blobs = lance.dataset(str(tmp_path / place)).take_blobs("c", indices=[0, 1, 2, 3])
+        assert [blob and blob.read() for blob in blobs] == values[:4].to_pylist()
+
+
 OLD = json.loads((HISTORICAL / "expected.json").read_text()) if HISTORICAL.is_dir() else {}
 OLD_2_0 = [
     (name, version)

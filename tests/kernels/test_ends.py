@@ -92,9 +92,9 @@ def test_ends_out_of_order_are_reported(tier: Any, stored: list[int], adjustment
 @pytest.mark.spec("ends-4")
 @pytest.mark.parametrize(("before", "stored"), [(5, 3), (0, 18), (9 + 5, 4)])
 def test_spans_out_of_order_are_reported(before: int, stored: int) -> None:
-    pair = (np.array([number], np.uint64) for number in (before, stored))
+    first, last = (np.array([number], np.uint64) for number in (before, stored))
     with pytest.raises(CorruptFileError, match="ends of values"):
-        pair_ends(*pair, np.array([True]), 9, WHERE)
+        pair_ends(first, last, np.array([True]), 9, WHERE)
 
 
 def test_more_than_32_bits_can_say_is_refused() -> None:

@@ -39,12 +39,14 @@ _LEAST_ROWS: Final = 100
 """Rows from which on a page of strings may get a dictionary."""
 
 
-def encode_values(array: Any, out: Outlet, scheme: Scheme | None = None) -> ArrayEncoding:
+def encode_values(
+    array: Any, out: Outlet, scheme: Scheme | None = None, level: int | None = None
+) -> ArrayEncoding:
     """Put the values of a column without children into a page.
 
     Parameters
     ----------
-    scheme
+    scheme, level
         Compression of the bytes of strings; nothing else is compressed in format 2.0.
 
     Raises
@@ -54,14 +56,14 @@ def encode_values(array: Any, out: Outlet, scheme: Scheme | None = None) -> Arra
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return encode_values(array.storage, out, scheme)
+        return encode_values(array.storage, out, scheme, level)
     if offset_bits(kind) is not None:
         # Readers understand a dictionary of plain strings only.
         if pa.types.is_string(kind) and len(array) >= _LEAST_ROWS:
             made = Dictionary.write_text(array, out)
             if made is not None:
                 return made
-        return Binary.write(array, out, scheme)
+        return Binary.write(array, out, scheme, level)
     if pa.types.is_dictionary(kind):
         return _dictionary(array, out)
     if pa.types.is_struct(kind):

@@ -172,7 +172,9 @@ class Dictionary(ArrayEncoding):
         if items.places is not None:
             places = items.places[numbers.astype(np.int64)]
             indices = pa.array(places, mask=places < 0).cast(indices.type)
-        return pa.DictionaryArray.from_arrays(indices, items.values, ordered=self.kind.ordered)
+        return pa.DictionaryArray.from_arrays(
+            indices, items.values, ordered=self.kind.ordered, safe=False
+        )
 
 
 @dataclass(frozen=True, slots=True)

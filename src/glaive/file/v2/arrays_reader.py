@@ -19,6 +19,7 @@ from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.drive import drive
 from glaive.file.profile import FormatProfile
+from glaive.file.v2.array_blobs import DESCRIPTION, BlobReader
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.array_fields import (
     ArrayColumn,
@@ -36,7 +37,7 @@ from glaive.file.v2.container import Container
 from glaive.file.v2.reader import FileV2
 from glaive.format.fields import Field
 from glaive.format.pb import encodings20_pb2
-from glaive.format.wire import DecodeError, unseal
+from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
 from glaive.types import Where
 
@@ -148,6 +149,11 @@ class ArraysFile(FileV2):
                     where=Where(self.path, None, node.name),
                 )  # fmt: skip
             return MissingReader(node.type, rows)
+        if node.kind == "leaf" and self._holds_blobs(node):
+            descriptions = self._column(node.column, DESCRIPTION, node.name)
+            end = self.container.footer.metadata_start
+            inner = LeafReader(descriptions, DESCRIPTION)
+            return BlobReader(inner, node.type, end, descriptions.where)
         column = self._column(node.column, node.type, node.name)
         if node.kind == "list":
             return ListReader(column, self._node(node.children[0], None), node.type)
@@ -170,6 +176,21 @@ class ArraysFile(FileV2):
                     where=page.source.where,
                 )
         return LeafReader(column, node.type)
+
+    def _holds_blobs(self, node: Node) -> bool:
+        """Whether a column says that its values lie outside of its pages."""
+        if node.column is None or offset_bits(node.type) is None:
+            return False
+        encoding = self.container.column(node.column).encoding
+        where = Where(self.path, node.column, node.name)
+        raw = self.container.page_encoding(encoding, where)
+        message = parse(
+            encodings20_pb2.ColumnEncoding(),
+            pa.py_buffer(_message(raw, where)[1]),
+            "column encoding",
+            where,
+        )
+        return message.WhichOneof("column_encoding") == "blob"
 
     def _struct(self, node: Node, rows: int | None) -> NodeReader:
         if rows is None:
@@ -205,16 +226,21 @@ class ArraysFile(FileV2):
 
     def _encoding(self, page: Any, where: Where) -> Any:
         """The array encoding message of a page."""
-        raw = self.container.page_encoding(page.encoding, where)
-        try:
-            name, message = unseal(raw)
-            if name == _ARRAY_ENCODING:
-                return encodings20_pb2.ArrayEncoding.FromString(message)
-        except DecodeError as error:
-            raise CorruptFileError(
-                "page encoding", expected="a protobuf message", found=str(error), where=where
-            ) from None
+        name, raw = _message(self.container.page_encoding(page.encoding, where), where)
+        if name == _ARRAY_ENCODING:
+            message = encodings20_pb2.ArrayEncoding()
+            return parse(message, pa.py_buffer(raw), "page encoding", where)
         raise UnsupportedFeatureError(
             f"unknown page encoding {name!r} (in {where}); in a file of format {self.version} "
             f"this reader knows {_ARRAY_ENCODING}"
         )
+
+
+def _message(raw: bytes, where: Where) -> tuple[str, bytes]:
+    """Name and bytes of the message in an envelope."""
+    try:
+        return unseal(raw)
+    except DecodeError as error:
+        raise CorruptFileError(
+            "encoding", expected="a protobuf message", found=str(error), where=where
+        ) from None

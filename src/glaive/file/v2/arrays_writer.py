@@ -17,21 +17,20 @@ from glaive.encodings.array_protocol import ArrayEncoding, Outlet
 from glaive.encodings.arrays.list import List, write_ends
 from glaive.encodings.arrays.struct import SimpleStruct
 from glaive.encodings.choose_array import encode_values
-from glaive.encodings.compression import Scheme
 from glaive.encodings.protocol import EncodedPage
-from glaive.errors import GlaiveError, OptionError, SchemaError
+from glaive.errors import GlaiveError, SchemaError
 from glaive.file.profile import FormatProfile
+from glaive.file.v2.array_blobs import BLOB_COLUMN, PendingBlobs, is_blob
 from glaive.file.v2.array_columns import array_tree, number_array_columns
+from glaive.file.v2.column_options import GivenOptions
 from glaive.file.v2.columns import Node
-from glaive.file.v2.writer import PAGE_BYTES, FileV2Writer
+from glaive.file.v2.writer import COLUMN_URL, PAGE_BYTES, FileV2Writer
 from glaive.format.fields import Field, LanceSchema
+from glaive.format.wire import seal
 from glaive.io.store import ObjectStore
 from glaive.kernels.ends import Ends
 
 __all__ = ["ArraysWriter"]
-
-_COMPRESSION = "lance-encoding:compression"
-_SCHEMES: dict[str, Scheme | None] = {"zstd": "zstd", "lz4": "lz4", "none": None, "fsst": None}
 
 Pages = list[tuple[int, EncodedPage]]
 
@@ -49,16 +48,26 @@ class ArraysWriter(FileV2Writer):
         profile: FormatProfile,
         *,
         page_bytes: int = PAGE_BYTES,
+        encoding_options: GivenOptions | None = None,
     ) -> None:
         # Rows of each struct column; filled while the columns are numbered.
         self._structs: dict[int, int] = {}
-        super().__init__(store, path, schema, profile, page_bytes=page_bytes)
+        self._blobs: list[int] = []
+        super().__init__(
+            store,
+            path,
+            schema,
+            profile,
+            page_bytes=page_bytes,
+            encoding_options=encoding_options,
+        )
 
     def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
         return number_array_columns(fields)
 
     def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
         node = array_tree(field, column_of)
+        self._blobs.extend(_blob_columns(node))
         self._structs.update(dict.fromkeys(_struct_columns(node), 0))
         return node
 
@@ -87,17 +96,23 @@ class ArraysWriter(FileV2Writer):
             self._put(node, shape, out, len(array), pages)
             child = node.children[0]
             self._encode_node(child, items, pages, f"{path}.{child.name}")
+        elif is_blob(node.field) and node.column is not None:
+            pages.append((node.column, PendingBlobs.of(array)))
         else:
             if node.field.is_packed and array.null_count:
                 raise SchemaError(
                     f"column {path!r} (in {self._where}) has {array.null_count} null structs; "
                     "packed structs have none. Fill them, or remove 'packed' from its metadata"
                 )
-            values = encode_values(array, out, _scheme(node.field, path))
+            wanted = self._wanted[node.field.id]
+            values = encode_values(array, out, wanted.scheme, wanted.compression_level)
             self._put(node, values, out, len(array), pages)
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
-        if column in self._structs:
+        if isinstance(page, PendingBlobs):
+            places = self._sink.write_aligned(page.values)
+            super()._append(column, page.described(places), first_row)
+        elif column in self._structs:
             # Readers take one page per struct column only: it is written last, with all rows.
             self._structs[column] += page.rows
         else:
@@ -108,6 +123,8 @@ class ArraysWriter(FileV2Writer):
             if rows:
                 layout: Any = SimpleStruct().to_wire()
                 super()._append(column, EncodedPage(layout, [], rows), 0)
+        for column in self._blobs:
+            self._columns[column].encoding.direct.encoding = seal(COLUMN_URL, BLOB_COLUMN)
         return super()._write_footer()
 
     def _put(
@@ -127,17 +144,12 @@ def _struct_columns(node: Node) -> Iterator[int]:
         yield from _struct_columns(child)
 
 
-def _scheme(field: Field, path: str) -> Scheme | None:
-    """Compression that the field's metadata asks for."""
-    name = field.option(_COMPRESSION)
-    if name is None:
-        return None
-    if name not in _SCHEMES:
-        raise OptionError(
-            f"column {path!r}: metadata {_COMPRESSION!r} must be one of {', '.join(_SCHEMES)}, "
-            f"found {name!r}"
-        )
-    return _SCHEMES[name]
+def _blob_columns(node: Node) -> Iterator[int]:
+    """Columns of all blobs at or below a node."""
+    if node.kind == "leaf" and node.column is not None and is_blob(node.field):
+        yield node.column
+    for child in node.children:
+        yield from _blob_columns(child)
 
 
 def _ends(array: Any) -> tuple[Ends, Any]:

@@ -33,7 +33,7 @@ from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore
 from glaive.types import ByteRange, FormatVersion
 
-__all__ = ["PAGE_BYTES", "FileV2Writer", "WrittenFileV2"]
+__all__ = ["COLUMN_URL", "PAGE_BYTES", "FileV2Writer", "WrittenFileV2"]
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Arrow bytes per page and leaf column, about."""
@@ -41,7 +41,7 @@ PAGE_BYTES = 8 * 1024 * 1024
 _ALONE_BYTES = 1024 * 1024
 """Arrow bytes below which pages are encoded without other threads: handing over costs more."""
 
-_COLUMN_URL = "/lance.encodings.ColumnEncoding"
+COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
 
 
@@ -295,5 +295,5 @@ def _plain(buffer: Any) -> Any:
 
 def _column_metadata() -> Any:
     message = file2_pb2.ColumnMetadata()
-    message.encoding.direct.encoding = seal(_COLUMN_URL, _COLUMN_VALUES)
+    message.encoding.direct.encoding = seal(COLUMN_URL, _COLUMN_VALUES)
     return message
