@@ -216,6 +216,15 @@ def test_null_structs_of_any_depth_are_refused(tmp_path: Path, name: str) -> Non
             )
 
 
+@pytest.mark.spec("arr-struct-1")
+def test_structs_in_lists_that_are_all_empty(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("b", pa.string())]))
+    written = one(pa.array([[], None, []], kind))
+    glaive.write_dataset(written, str(tmp_path / "t"), data_storage_version="2.0")
+    for reader in (glaive, lance):
+        assert reader.dataset(str(tmp_path / "t")).to_table().equals(written)
+
+
 @pytest.mark.spec("arr-blob-1", "arr-blob-2", "arr-blob-3")
 def test_blobs_both_ways(tmp_path: Path) -> None:
     values = pa.array([b"xyz", None, b"", b"q" * 1000] * 30, pa.large_binary())

@@ -120,7 +120,7 @@ class ArraysWriter(FileV2Writer):
 
     def _write_footer(self) -> int:
         for column, rows in self._structs.items():
-            if rows:
+            if self._rows:
                 layout: Any = SimpleStruct().to_wire()
                 super()._append(column, EncodedPage(layout, [], rows), 0)
         for column in self._blobs:
