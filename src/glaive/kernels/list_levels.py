@@ -40,7 +40,10 @@ SLACK = 2048 + 64
 """Bytes behind the levels: a block of 1,024, and what expanding runs writes too many."""
 
 ROW_ENTRIES = 16
-"""Entries per row to make room for at first when rows are picked."""
+"""Entries of a single row to make room for at first."""
+
+MOST_ROW_ENTRIES = 256
+"""Entries per row to make room for at first, at most, when several rows are picked."""
 
 
 class LevelForm(NamedTuple):
@@ -276,7 +279,9 @@ def pick_levels(
     lengths = base + 16 * pieces * chunks
     scratch = allocate(2 * (2 * MAX_LEVELS + SLACK))
     # Rows of about the usual length; when they are longer it is done again.
-    usual = int(counts.sum()) // max(int(row_starts[-1]), 1) if wanted > 1 else ROW_ENTRIES
+    usual = ROW_ENTRIES
+    if wanted > 1:
+        usual = min(int(counts.sum()) // max(int(row_starts[-1]), 1), MOST_ROW_ENTRIES)
     room = wanted * (usual + 2) * 5 // 4 + 64
     while True:
         rep = allocate(2 * room)
