@@ -39,6 +39,7 @@ from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
+    from glaive.format.pb import encodings23_pb2 as pb23
 
 __all__ = [
     "EncodedBlocks",
@@ -50,6 +51,7 @@ __all__ = [
     "MiniChunks",
     "PageBytes",
     "PageReader",
+    "Slots",
     "ValueEncoding",
 ]
 
@@ -78,6 +80,20 @@ class Layer(IntEnum):
 
 
 @dataclass(slots=True)
+class Slots:
+    """One layer of a leaf as it is in Arrow.
+
+    ``validity`` is a bitmap, None without nulls; ``offsets`` are ``count + 1`` numbers from 0
+    for a list layer, else None.
+    """
+
+    count: int
+    validity: pa.Buffer | None
+    null_count: int
+    offsets: NDArray[np.int64] | None = None
+
+
+@dataclass(slots=True)
 class Leaf:
     """What a page says about a range of its rows.
 
@@ -87,6 +103,10 @@ class Leaf:
     ``(NULLABLE_ITEM,)``; then ``definition`` is None and ``null_count`` is exact.
     ``values`` is None when no entry has a value (all null, or no visible entry).
     ``layers`` is inner-most first.
+
+    A page without levels gives its ``shape`` instead, layer by layer, inner-most first; then
+    ``rep`` and ``definition`` are None, ``layers`` only tell lists from items, and ``values``
+    has one slot per item of the inner-most layer.
     """
 
     values: Block | None
@@ -97,6 +117,7 @@ class Leaf:
     definition: NDArray[np.uint16] | None = None
     validity: pa.Buffer | None = None
     null_count: int = 0
+    shape: Sequence[Slots] | None = None
 
 
 @dataclass(slots=True)
@@ -152,7 +173,7 @@ class EncodedBlocks:
 class EncodedPage:
     """A page ready to be written: its wire message and its buffers in file order."""
 
-    layout: pb.PageLayout
+    layout: pb.PageLayout | pb23.PlanarLayout
     buffers: list[pa.Buffer | NDArray[np.uint8] | bytes]
     rows: int
 
@@ -180,7 +201,7 @@ class ValueEncoding(ABC):
         """Write the configuration, wrapped in ``CompressiveEncoding``."""
 
     @classmethod
-    def propose(cls, stats: Any) -> tuple[int, Self] | None:  # noqa: ARG003  # default: never
+    def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Estimated bytes of a mini-block page of such values, and how to encode them.
 
         ``stats`` is a ``FixedStats`` or a ``VariableStats``; None when the encoding cannot
@@ -312,7 +333,7 @@ class PageReader(ABC):
     """Rows inside the page, ascending, at which a reader of all of it should cut."""
 
     @classmethod
-    def join(cls, pages: Sequence[Any]) -> PageReader:  # noqa: ARG003  # default: never
+    def join(cls, pages: Sequence[Any]) -> PageReader:
         """Read pages of this class, neighbours of equal kin, as one. Reads nothing yet."""
         raise TypeError(f"pages of layout {cls.wire_name!r} are not read as one")
 

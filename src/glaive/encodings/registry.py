@@ -1,10 +1,12 @@
 """Find a value encoding, a page layout or an array encoding by the name it has on the wire.
 
 Each module in ``glaive.encodings.values`` defines one class decorated with
-``@value_encoding``, each module in ``glaive.encodings.pages`` one decorated with
-``@page_layout``, each module in ``glaive.encodings.arrays`` one decorated with
-``@array_encoding``. Importing the folder's modules fills the tables, so adding an encoding is
-adding a file: no list to extend, no switch to grow.
+``@value_encoding``, or a further form of one that a decorated class parses; each module in
+``glaive.encodings.pages`` one decorated with ``@page_layout``, each module in
+``glaive.encodings.arrays`` one decorated with ``@array_encoding``, each module in
+``glaive.encodings.planes`` one decorated with ``@structural_plane`` or ``@value_plane``.
+Importing the folder's modules fills the tables, so adding an encoding is adding a file: no
+list to extend, no switch to grow.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding
+from glaive.encodings.plane_protocol import StructuralPlane, ValuePlane
 from glaive.encodings.protocol import PageBytes, PageReader, ValueEncoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import Where
@@ -29,17 +32,25 @@ __all__ = [
     "page_layouts",
     "read_array",
     "read_encoding",
+    "structural_plane",
+    "structural_planes",
     "value_encoding",
     "value_encodings",
+    "value_plane",
+    "value_planes",
 ]
 
 _VALUES: dict[str, type[ValueEncoding]] = {}
 _PAGES: dict[str, type[PageReader]] = {}
 _ARRAYS: dict[str, type[ArrayEncoding]] = {}
+_STRUCTURES: dict[str, type[StructuralPlane]] = {}
+_PLANES: dict[str, type[ValuePlane]] = {}
 
 V = TypeVar("V", bound=type[ValueEncoding])
 P = TypeVar("P", bound=type[PageReader])
 A = TypeVar("A", bound=type[ArrayEncoding])
+S = TypeVar("S", bound=type[StructuralPlane])
+W = TypeVar("W", bound=type[ValuePlane])
 
 
 def value_encoding(cls: V) -> V:
@@ -60,6 +71,20 @@ def array_encoding(cls: A) -> A:
     """Class decorator: make an array encoding known under its ``wire_name``."""
     if _ARRAYS.setdefault(cls.wire_name, cls) is not cls:
         raise TypeError(f"two array encodings claim the wire name {cls.wire_name!r}")
+    return cls
+
+
+def structural_plane(cls: S) -> S:
+    """Class decorator: make a structural plane known under its ``wire_name``."""
+    if _STRUCTURES.setdefault(cls.wire_name, cls) is not cls:
+        raise TypeError(f"two structural planes claim the wire name {cls.wire_name!r}")
+    return cls
+
+
+def value_plane(cls: W) -> W:
+    """Class decorator: make a value plane known under its ``wire_name``."""
+    if _PLANES.setdefault(cls.wire_name, cls) is not cls:
+        raise TypeError(f"two value planes claim the wire name {cls.wire_name!r}")
     return cls
 
 
@@ -90,6 +115,22 @@ def array_encodings() -> dict[str, type[ArrayEncoding]]:
     return dict(sorted(_ARRAYS.items()))
 
 
+@cache
+def structural_planes() -> dict[str, type[StructuralPlane]]:
+    """Return all structural planes by wire name."""
+    from glaive.encodings import planes
+
+    _import_all(planes)
+    return dict(sorted(_STRUCTURES.items()))
+
+
+@cache
+def value_planes() -> dict[str, type[ValuePlane]]:
+    """Return all value planes by wire name."""
+    structural_planes()  # They stand in one folder.
+    return dict(sorted(_PLANES.items()))
+
+
 def _import_all(package: Any) -> None:
     for module in iter_modules(package.__path__, f"{package.__name__}."):
         import_module(module.name)
@@ -118,7 +159,12 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
 
 
 def open_page(message: Any, page: PageBytes) -> PageReader:
-    """Turn a wire ``PageLayout`` into a reader of that page. Reads nothing."""
+    """Turn a wire ``PageLayout``, or ``PlanarLayout``, into a reader of that page.
+
+    Reads nothing.
+    """
+    if message.DESCRIPTOR.name == "PlanarLayout":
+        return _open_planar(message, page)
     name = message.WhichOneof("layout")
     if name is None:
         raise CorruptFileError(
@@ -129,6 +175,22 @@ def open_page(message: Any, page: PageBytes) -> PageReader:
     except KeyError:
         raise _unknown("page layout", name, page_layouts(), page.where) from None
     return cls.from_wire(getattr(message, name), page)
+
+
+def _open_planar(message: Any, page: PageBytes) -> PageReader:
+    structure = message.structure.WhichOneof("structure")
+    values = message.values.WhichOneof("values")
+    if structure is None or values is None:
+        raise CorruptFileError(
+            "planes of a page",
+            expected="a structural plane and a value plane",
+            found=f"structure {structure}, values {values}",
+            where=page.where,
+        )
+    plane = value_planes()[values]
+    return structural_planes()[structure].open_page(
+        getattr(message.structure, structure), plane, getattr(message.values, values), page
+    )
 
 
 def read_array(

@@ -22,8 +22,8 @@ from glaive.io.store import ObjectStore
 
 __all__ = ["check_encoding_options", "create_writer", "open_reader"]
 
-_READERS = {"layouts": FileV2, "arrays": ArraysFile}
-_WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter}
+_READERS = {"layouts": FileV2, "arrays": ArraysFile, "planes": FileV2}
+_WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter, "planes": FileV2Writer}
 
 
 def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> FileReader:

@@ -40,7 +40,10 @@ class FormatProfile:
     types
         Logical type names that this version adds to the common set (``map``, …).
     pages
-        What pages are made of: ``layouts`` with levels, or ``arrays`` as in 2.0.
+        What pages are made of: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes``
+        of structure and of values as in 2.3.
+    stable
+        Whether files of this version will be readable for good.
     """
 
     version: FormatVersion
@@ -53,4 +56,5 @@ class FormatProfile:
     level_runs: bool
     dictionary_compression: Literal["lz4", "zstd"] | None
     types: frozenset[str] = frozenset()
-    pages: Literal["layouts", "arrays"] = "layouts"
+    pages: Literal["layouts", "arrays", "planes"] = "layouts"
+    stable: bool = True

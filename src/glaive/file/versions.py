@@ -12,22 +12,19 @@ from glaive.file.profile import FormatProfile
 from glaive.file.v2.v2_0 import V2_0
 from glaive.file.v2.v2_1 import V2_1
 from glaive.file.v2.v2_2 import V2_2
+from glaive.file.v2.v2_3 import V2_3
 
 __all__ = ["DEFAULT", "PROFILES", "Profile", "profile_of_footer", "resolve_version"]
 
 Profile = FormatProfile | LegacyProfile
 
-_ALL: tuple[Profile, ...] = (V0_1, V2_0, V2_1, V2_2)
+_ALL: tuple[Profile, ...] = (V0_1, V2_0, V2_1, V2_2, V2_3)
 PROFILES: dict[str, Profile] = {str(p.version): p for p in _ALL}
 
 DEFAULT = str(V2_2.version)
 """What new datasets are written in."""
 
 _ALIASES = {"stable": "2.2", "next": "2.3", "legacy": "0.1", "0.3": "2.0"}
-
-_KNOWN_ELSEWHERE = {
-    (2, 3): "2.3",
-}
 
 
 def resolve_version(name: str | None) -> str:
@@ -37,18 +34,11 @@ def resolve_version(name: str | None) -> str:
     ------
     OptionError
         There is no such version.
-    UnsupportedFeatureError
-        The version exists, but glaive does not write it.
     """
     text = DEFAULT if name is None else str(name).strip().lower()
     version = _ALIASES.get(text, text)
     if version in PROFILES:
         return version
-    if version in _KNOWN_ELSEWHERE.values():
-        raise UnsupportedFeatureError(
-            f"data_storage_version {name!r} (format {version}) is not written by this glaive; "
-            f"use one of {', '.join(PROFILES)}"
-        )
     choices = ", ".join([*PROFILES, *_ALIASES])
     raise OptionError(f"data_storage_version: expected one of {choices}, found {name!r}")
 
@@ -65,9 +55,7 @@ def profile_of_footer(major: int, minor: int, path: str) -> Profile:
         if (major, minor) in profile.on_disk:
             return profile
     known = ", ".join(PROFILES)
-    name = _KNOWN_ELSEWHERE.get((major, minor))
-    said = f"format {name}" if name else f"unknown format version {major}.{minor}"
     raise UnsupportedFeatureError(
-        f"{path} is a Lance file of {said} (footer {major}.{minor}); this reader knows {known}. "
-        + ("Rewrite it with a newer format version." if name else "Upgrade glaive to read it.")
+        f"{path} is a Lance file of unknown format version {major}.{minor} (footer "
+        f"{major}.{minor}); this reader knows {known}. Upgrade glaive to read it."
     )

@@ -40,7 +40,7 @@ class Constant(ArrayEncoding):
         cls,
         message: Any,
         kind: pa.DataType,
-        count: int | None,  # noqa: ARG003  # the contract's; any number of rows will do
+        count: int | None,
         page: PageBytes,
     ) -> Self:
         """Parse a ``Constant``; a fixed-width value must have the width of the type."""

@@ -35,10 +35,10 @@ class SimpleStruct(ArrayEncoding):
     @classmethod
     def from_wire(
         cls,
-        message: Any,  # noqa: ARG003  # the contract's; there is nothing to read
-        kind: pa.DataType,  # noqa: ARG003  # same
-        count: int | None,  # noqa: ARG003  # same
-        page: PageBytes,  # noqa: ARG003  # same
+        message: Any,
+        kind: pa.DataType,
+        count: int | None,
+        page: PageBytes,
     ) -> Self:
         """Parse a ``SimpleStruct``, which says nothing."""
         return cls()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.footer import FileFooter
-from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
+from glaive.format.pb import encodings21_pb2, encodings23_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
 from glaive.kernels._tier import as_array
@@ -29,7 +29,10 @@ __all__ = ["TAIL_BYTES", "Container", "parse_page_layout"]
 TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
 
-_PAGE_LAYOUT = "lance.encodings21.PageLayout"
+_LAYOUTS: dict[str, Any] = {
+    "lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
+    "lance.encodings23.PlanarLayout": encodings23_pb2.PlanarLayout,
+}
 _PAIR = 16
 
 
@@ -101,6 +104,14 @@ class Container:
         self._check_within(position, size, f"global buffer {index}")
         return self.reader.read([ByteRange(position, size)])[0]
 
+    def global_places(self) -> list[ByteRange]:
+        """Where the global buffers lie."""
+        footer = self.footer
+        table = self._bytes(
+            footer.global_table, _PAIR * footer.global_buffers, "global buffer table"
+        )
+        return [ByteRange(*pair) for pair in struct.iter_unpack("<QQ", table)]
+
     def _check_within(self, position: int, size: int, what: str) -> None:
         if position + size > self._base:
             raise CorruptFileError(
@@ -153,13 +164,12 @@ class Container:
 def _layout(raw: bytes) -> Any:
     """Parse an Any with a page layout; pages of many files share these bytes."""
     name, message = unseal(raw)
-    if name != _PAGE_LAYOUT:
-        return name
-    return encodings21_pb2.PageLayout.FromString(message)
+    kind = _LAYOUTS.get(name)
+    return name if kind is None else kind.FromString(message)
 
 
 def parse_page_layout(raw: bytes, where: Where) -> Any:
-    """Parse the bytes of a page's encoding into its ``PageLayout``."""
+    """Parse the bytes of a page's encoding into its ``PageLayout`` or ``PlanarLayout``."""
     try:
         layout = _layout(raw)
     except DecodeError as error:
@@ -168,7 +178,8 @@ def parse_page_layout(raw: bytes, where: Where) -> Any:
         ) from None
     if isinstance(layout, str):
         raise UnsupportedFeatureError(
-            f"unknown page encoding {layout!r} (in {where}); this reader knows {_PAGE_LAYOUT}. "
+            f"unknown page encoding {layout!r} (in {where}); this reader knows "
+            f"{', '.join(_LAYOUTS)}. "
             "The file was written in a format version that this glaive does not read yet."
         )
     return layout

@@ -20,16 +20,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary
+from glaive.arrow.buffers import as_buffer
 from glaive.arrow.build import all_null, list_array, to_array, validity_flags
 from glaive.encodings import levels as lv
 from glaive.encodings.expand import expand
-from glaive.encodings.protocol import Layer, Leaf
+from glaive.encodings.protocol import Layer, Leaf, Slots
 from glaive.errors import CorruptFileError
 from glaive.file.v2.columns import Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import Where
 
 __all__ = ["Shredded", "shred", "unshred", "unshred_flat"]
+
+INT32_MAX = 2**31 - 1
 
 ANY_LEVEL = 65535
 """No level is higher."""
@@ -198,6 +201,44 @@ def _resolve(
     steps = _steps(leaf.layers)
     if tuple([step.is_list for step in steps]) != node.layers:
         raise _layers_mismatch(node, leaf, where)
+    if leaf.shape is None:
+        done = _from_levels(node, leaf, steps, claim, where)
+    else:
+        done = _from_shape(node, leaf.shape[:claim], where)
+    count = done[0].slots
+    if node.kind == "empty":
+        values = pa.StructArray.from_buffers(node.type, count, [None], 0)
+    elif leaf.values is None:
+        values = all_null(node.type, count)
+    else:
+        if leaf.values.count != count:
+            raise _count_mismatch(count, leaf.values.count, where)
+        values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
+    return values, [*([None] * (len(steps) - claim)), *done[::-1]]
+
+
+def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resolved]:
+    """Take layers as the page gives them; the list is inner-most first."""
+    done = []
+    for slots, wide in zip(shape, node.wide[::-1], strict=False):
+        offsets = None
+        if slots.offsets is not None:
+            if not wide and slots.offsets[-1] > INT32_MAX:
+                raise CorruptFileError(
+                    "items of lists with 32-bit offsets",
+                    expected=f"at most {INT32_MAX}",
+                    found=str(slots.offsets[-1]),
+                    where=where,
+                )
+            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32))
+        done.append(_Resolved(slots.count, slots.validity, slots.null_count, offsets))
+    return done
+
+
+def _from_levels(
+    node: Node, leaf: Leaf, steps: Sequence[_Step], claim: int, where: Where
+) -> list[_Resolved]:
+    """Resolve the levels, layer by layer; the list is inner-most first."""
     rep, definition = leaf.rep, leaf.definition
     if rep is None and any(node.layers):
         raise CorruptFileError(
@@ -238,16 +279,7 @@ def _resolve(
         if inner.slots < 0 and definition is not None:
             # The list outside is resolved with another leaf.
             inner.slots = int(np.count_nonzero(definition <= step.slot_max))
-    count = done[0].slots
-    if node.kind == "empty":
-        values = pa.StructArray.from_buffers(node.type, count, [None], 0)
-    elif leaf.values is None:
-        values = all_null(node.type, count)
-    else:
-        if leaf.values.count != count:
-            raise _count_mismatch(count, leaf.values.count, where)
-        values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
-    return values, [*([None] * (len(steps) - claim)), *done[::-1]]
+    return done
 
 
 def _item_layer(

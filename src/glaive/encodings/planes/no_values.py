@@ -1,0 +1,56 @@
+"""No values: every leaf is null, or no list has an item.
+
+No buffers. With dense structure the column is a leaf of which every row is null.
+
+Specification: "No values" in ``docs/format/planes.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.encodings.pages.constant import ConstantPage
+from glaive.encodings.plane_protocol import SlotValues, ValuePlane, wrong_structure
+from glaive.encodings.protocol import Layer, PageBytes, PageReader
+from glaive.encodings.registry import value_plane
+from glaive.encodings.slots import Validity
+from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["NoValues"]
+
+
+@value_plane
+class NoValues(ValuePlane):
+    """Nothing but nulls."""
+
+    wire_name: ClassVar[str] = "no_values"
+
+    @classmethod
+    def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
+        """The constant page of nulls that this is."""
+        if layers != (Layer.NULLABLE_ITEM,):
+            named = ", ".join(layer.name.lower() for layer in layers)
+            expected = "one nullable item, since it is dense"
+            raise wrong_structure("no", expected, named, page)
+        layout = pb.ConstantLayout(layers=[pb.RepDefLayer.REPDEF_NULLABLE_ITEM])
+        return ConstantPage.from_wire(layout, page)
+
+    @classmethod
+    def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
+        """Nothing for any slot."""
+        return _Nothing(), 0
+
+
+class _Nothing(SlotValues):
+    """No value for any slot."""
+
+    __slots__ = ()
+
+    def read(self, start: int, stop: int, valid: Validity) -> None:
+        """No value."""
+
+    def take(self, slots: NDArray[np.int64], valid: Validity) -> None:
+        """No value."""

@@ -1,0 +1,359 @@
+"""Sparse structure: each layer says which of its slots are null, and how long its lists are.
+
+Layers are outer-most first. The first has a slot for each row; a list layer has a slot in the
+next for each item, an item layer (a struct or the leaf) passes its slots on. After the
+buffers of the values there is one for each sequence of numbers with a payload, layer by
+layer: the positions of lists with items, their counts, the positions of validity.
+
+The sequences are read once and kept: 8 bytes for each null or valid slot listed, 16 for each
+list with items. Positions ascend and counts are at least 1, so that their number is bounded by the
+slots of the layer, which are 4,294,967,295 at most.
+
+Specification: "Sparse structure" in ``docs/format/planes.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block
+from glaive.encodings.numbers import read_numbers
+from glaive.encodings.plan import chain
+from glaive.encodings.plane_protocol import SlotValues, StructuralPlane, ValuePlane, part_of
+from glaive.encodings.protocol import (
+    Fetch,
+    Layer,
+    Leaf,
+    PageBytes,
+    PageReader,
+    Slots,
+    ValueEncoding,
+)
+from glaive.encodings.registry import read_encoding, structural_plane
+from glaive.encodings.slots import ListSlots, Validity, bitmap_of
+from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+from glaive.types import Where
+
+__all__ = ["MAX_SLOTS", "Sparse", "SparsePage"]
+
+MAX_SLOTS = 2**32 - 1
+"""Slots of a layer at most."""
+
+_BITS = 64
+_NULL_POSITIONS, _VALID_POSITIONS = 1, 2
+
+Int64s = NDArray[np.int64]
+Buffers = Iterator[pa.Buffer]
+
+
+class _Sequence(NamedTuple):
+    """A sequence of 64-bit numbers, not read yet."""
+
+    encoding: ValueEncoding
+    length: int
+
+    @classmethod
+    def of(cls, encoding: Any, count: int, slots: int, what: str, where: Where) -> Self:
+        if count > slots:
+            raise CorruptFileError(
+                what, expected=f"at most {slots}, one per slot", found=str(count), where=where
+            )
+        return cls(read_encoding(encoding, where), count)
+
+    @property
+    def buffers(self) -> int:
+        return int(self.encoding.has_payload)
+
+    def read(self, buffers: Buffers, what: str, where: Where) -> NDArray[Any]:
+        data = next(buffers) if self.encoding.has_payload else pa.py_buffer(b"")
+        return read_numbers(self.encoding, data, self.length, _BITS, what, where)
+
+    def read_positions(self, buffers: Buffers, slots: int, what: str, where: Where) -> Int64s:
+        """Ascending positions below ``slots``."""
+        found = self.read(buffers, what, where)
+        if len(found) and (found[-1] >= slots or (found[1:] <= found[:-1]).any()):
+            raise CorruptFileError(
+                what,
+                expected=f"ascending numbers below {slots}",
+                found=f"{found.min()} to {found.max()} in some order",
+                where=where,
+            )
+        return found.astype(np.int64)
+
+
+class _ValidityForm(NamedTuple):
+    """Which slots are null, not read yet."""
+
+    positions: _Sequence
+    are_valid: bool
+
+    @classmethod
+    def of(cls, message: Any, slots: int, where: Where) -> Self:
+        if message.meaning not in (_NULL_POSITIONS, _VALID_POSITIONS):
+            raise CorruptFileError(
+                "meaning of validity",
+                expected="1 (null positions) or 2 (valid positions)",
+                found=str(message.meaning),
+                where=where,
+            )
+        positions = _Sequence.of(
+            message.positions, message.num_positions, slots, "validity positions", where
+        )
+        return cls(positions, message.meaning == _VALID_POSITIONS)
+
+    def read(self, buffers: Buffers, slots: int, where: Where) -> Validity:
+        positions = self.positions.read_positions(buffers, slots, "validity positions", where)
+        return Validity(slots, positions, self.are_valid)
+
+
+class _ListForm(NamedTuple):
+    """Which lists have how many items, not read yet."""
+
+    positions: _Sequence
+    counts: _Sequence
+    items: int
+
+    @classmethod
+    def of(cls, message: Any, slots: int, where: Where) -> Self:
+        lists, items = message.num_non_empty_positions, message.num_child_slots
+        if items > MAX_SLOTS or items < lists:
+            raise CorruptFileError(
+                "items of lists",
+                expected=f"{lists}, one per list that has any, to {MAX_SLOTS}",
+                found=str(items),
+                where=where,
+            )
+        return cls(
+            _Sequence.of(message.non_empty_positions, lists, slots, "positions of lists", where),
+            _Sequence.of(message.counts, lists, slots, "counts of lists", where),
+            items,
+        )
+
+    def read(self, buffers: Buffers, slots: int, where: Where) -> ListSlots:
+        positions = self.positions.read_positions(buffers, slots, "positions of lists", where)
+        counts = self.counts.read(buffers, "counts of lists", where)
+        ends = np.zeros(len(counts) + 1, np.uint64)
+        # Checked before they are added up, so that nothing can wrap around.
+        good = not len(counts) or (counts.min() > 0 and counts.max() <= self.items)
+        if good:
+            np.cumsum(counts, out=ends[1:])
+        if not good or ends[-1] != self.items:
+            raise CorruptFileError(
+                "counts of lists",
+                expected=f"{len(counts)} numbers above 0 that add up to {self.items}",
+                found="others",
+                where=where,
+            )
+        return ListSlots(positions, ends.astype(np.int64))
+
+
+class _LayerForm(NamedTuple):
+    """One layer of ``slots`` slots, not read yet."""
+
+    slots: int
+    validity: _ValidityForm
+    lists: _ListForm | None
+
+    @classmethod
+    def of(cls, message: Any, slots: int, where: Where) -> Self:
+        kind = message.WhichOneof("layer")
+        if kind == "validity":
+            return cls(slots, _ValidityForm.of(message.validity, slots, where), None)
+        if kind == "list":
+            lists = _ListForm.of(message.list, slots, where)
+            return cls(slots, _ValidityForm.of(message.list.validity, slots, where), lists)
+        if kind is None:
+            raise CorruptFileError(
+                "layer of a sparse structure",
+                expected="items or lists",
+                found="none",
+                where=where,
+            )
+        raise UnsupportedFeatureError(
+            f"layer {kind!r} of a sparse structure (in {where}); this reader knows validity, "
+            "list. The file was probably written by a newer Lance: upgrade glaive."
+        )
+
+    @property
+    def children(self) -> int:
+        """Slots of the next layer."""
+        return self.slots if self.lists is None else self.lists.items
+
+    @property
+    def buffers(self) -> int:
+        """Buffers of the layer."""
+        count = self.validity.positions.buffers
+        if self.lists is not None:
+            count += self.lists.positions.buffers + self.lists.counts.buffers
+        return count
+
+
+class _LoadedLayer(NamedTuple):
+    validity: Validity
+    lists: ListSlots | None
+
+
+class _Structure(NamedTuple):
+    """All layers, outer-most first, and which inner-most slots have a valid leaf."""
+
+    layers: tuple[_LoadedLayer, ...]
+    leaves: Validity
+
+
+@structural_plane
+class Sparse(StructuralPlane):
+    """Structure apart from the values."""
+
+    wire_name: ClassVar[str] = "sparse"
+
+    @classmethod
+    def open_page(
+        cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
+    ) -> PageReader:
+        """Parse a ``SparseStructure``; check the numbers and buffers."""
+        forms: list[_LayerForm] = []
+        slots = page.rows
+        for layer in message.layers:
+            forms.append(_LayerForm.of(layer, slots, page.where))
+            slots = forms[-1].children
+        if not forms or page.rows > MAX_SLOTS or forms[-1].lists is not None:
+            raise CorruptFileError(
+                "layers of a sparse structure",
+                expected=f"some, the last one of items, for at most {MAX_SLOTS} rows",
+                found=f"{len(forms)} layers for {page.rows} rows",
+                where=page.where,
+            )
+        slot_values, first = plane.open_sparse(values, slots, page)
+        buffers = sum(form.buffers for form in forms)
+        if len(page.ranges) != first + buffers:
+            raise CorruptFileError(
+                "buffers of a page with sparse structure",
+                expected=f"{first} of values, {buffers} of structure",
+                found=str(len(page.ranges)),
+                where=page.where,
+            )
+        return SparsePage(tuple(forms), slot_values, part_of(page, first, buffers, page.rows))
+
+
+class SparsePage(PageReader):
+    """A page that reads its structure once and keeps it. ``page`` has the buffers of that."""
+
+    wire_name: ClassVar[str] = Sparse.wire_name
+
+    def __init__(self, forms: tuple[_LayerForm, ...], values: SlotValues, page: PageBytes) -> None:
+        self.rows = page.rows
+        self._forms = forms
+        self._values = values
+        self._page = page
+        self._structure: _Structure | None = None
+
+    @classmethod
+    def from_wire(cls, message: Any, page: PageBytes) -> Self:
+        """Refuse: a structure alone is no page."""
+        raise TypeError("a page with sparse structure is opened with its values")
+
+    # ------------------------------------------------------------------ entry points
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``: a range of slots in every layer."""
+        if not 0 <= start <= stop <= self.rows:
+            raise self._beyond(start, stop)
+        return self._with(partial(self._read, start, stop))
+
+    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
+        """The slots of these rows, layer by layer."""
+        if len(rows):
+            low, high = int(rows.min()), int(rows.max())
+            if low < 0 or high >= self.rows:
+                raise self._beyond(low, high)
+            if low == high and len(rows) == 1:
+                return self.read(low, low + 1)
+        return self._with(partial(self._take, rows))
+
+    def _beyond(self, low: int, high: int) -> RowIndexError:
+        return RowIndexError(
+            f"rows {low} to {high} of a page of {self.rows} rows (in {self._page.where})"
+        )
+
+    # ------------------------------------------------------------------ structure
+
+    def _with(self, then: Callable[[_Structure], Fetch[Leaf] | Leaf]) -> Fetch[Leaf] | Leaf:
+        if self._structure is not None:
+            return then(self._structure)
+        if self._page.at_hand is not None or not self._page.ranges:
+            return then(self._load(self._page.at_hand or []))
+        return Fetch(self._page.ranges, lambda got: then(self._load(got)))
+
+    def _load(self, got: list[pa.Buffer]) -> _Structure:
+        """Read and check all sequences, and keep them."""
+        buffers, where = iter(got), self._page.where
+        layers = []
+        for form in self._forms:
+            # The order of their buffers.
+            lists = None if form.lists is None else form.lists.read(buffers, form.slots, where)
+            layers.append(_LoadedLayer(form.validity.read(buffers, form.slots, where), lists))
+        inner = []
+        for layer in reversed(layers):
+            if layer.lists is not None:
+                break
+            inner.append(layer.validity)
+        leaves = Validity.of_all(inner, self._forms[-1].slots)
+        self._structure = structure = _Structure(tuple(layers), leaves)
+        return structure
+
+    # ------------------------------------------------------------------ slots
+
+    def _read(self, start: int, stop: int, structure: _Structure) -> Fetch[Leaf] | Leaf:
+        shape: list[Slots] = []
+        first, last = start, stop
+        for layer in structure.layers:
+            count = last - first
+            bitmap, nulls = bitmap_of(layer.validity.flags(first, last))
+            offsets = None
+            if layer.lists is not None:
+                offsets, first, last = layer.lists.range_of(first, last)
+            shape.append(Slots(count, bitmap, nulls, offsets))
+        finish = partial(_leaf, shape, stop - start)
+        if first == last:
+            return finish(None)
+        return chain(self._values.read(first, last, structure.leaves), finish)
+
+    def _take(self, rows: Int64s, structure: _Structure) -> Fetch[Leaf] | Leaf:
+        shape: list[Slots] = []
+        at = rows
+        for layer in structure.layers:
+            count = len(at)
+            bitmap, nulls = bitmap_of(layer.validity.flags_at(at))
+            offsets = None
+            if layer.lists is not None:
+                offsets, at = layer.lists.pick(at)
+            shape.append(Slots(count, bitmap, nulls, offsets))
+        finish = partial(_leaf, shape, len(rows))
+        if not len(at):
+            return finish(None)
+        return chain(self._values.take(at, structure.leaves), finish)
+
+
+def _leaf(shape: list[Slots], rows: int, values: Block | None) -> Leaf:
+    """The leaf of some rows; a single layer is told as validity alone."""
+    if len(shape) == 1:
+        only = shape[0]
+        return Leaf(
+            values,
+            rows,
+            rows,
+            (Layer.NULLABLE_ITEM,),
+            validity=only.validity,
+            null_count=only.null_count,
+        )
+    layers = tuple(
+        Layer.NULLABLE_ITEM if slots.offsets is None else Layer.NULL_AND_EMPTY_LIST
+        for slots in reversed(shape)
+    )
+    return Leaf(values, rows, shape[-1].count, layers, shape=shape[::-1])

@@ -1,0 +1,19 @@
+"""Format 2.3: pages of a structural plane and a value plane; what they hold is as in 2.2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from glaive.file.v2.v2_2 import V2_2
+from glaive.types import FormatVersion
+
+__all__ = ["V2_3"]
+
+V2_3 = replace(
+    V2_2,
+    version=FormatVersion(2, 3),
+    footer=(2, 3),
+    on_disk=((2, 3),),
+    pages="planes",
+    stable=False,
+)
