@@ -13,6 +13,8 @@ Specification: "Levels" in ``docs/format/levels.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +23,21 @@ from glaive.encodings.protocol import Layer
 
 __all__ = [
     "Entries",
+    "LayerStep",
     "Levels",
     "add_items",
     "add_lists",
     "flat_levels",
+    "layer_steps",
     "level_plan",
     "start",
     "to_levels",
 ]
 
 _ALIVE = 0
+
+ANY_LEVEL = 65535
+"""No level is higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +204,41 @@ def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
             empty = used
         plan.append((null, empty))
     return plan
+
+
+class LayerStep(NamedTuple):
+    """How to resolve one layer; see ``resolve_lists`` for the level bounds."""
+
+    is_list: bool
+    null_level: int
+    visible_max: int
+    resolved_max: int
+    slot_max: int
+    list_outside: bool
+    outer: bool
+
+
+@lru_cache(maxsize=256)
+def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
+    """How to resolve each of ``layers``, inner-most first."""
+    plan = level_plan(layers)
+    spent = [0]
+    for layer in layers:
+        spent.append(spent[-1] + layer.def_levels)
+    steps = []
+    for at, layer in enumerate(layers):
+        beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
+        # Without a list outside every entry has a slot: no level needs to be looked at.
+        slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
+        steps.append(
+            LayerStep(
+                layer.is_list,
+                plan[at][0],
+                spent[at],
+                spent[at + 1],
+                slot_max,
+                bool(beyond),
+                at + 1 < len(layers),
+            )
+        )
+    return tuple(steps)

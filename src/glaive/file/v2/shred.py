@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +32,6 @@ from glaive.types import Where
 __all__ = ["Shredded", "shred", "unshred", "unshred_flat"]
 
 INT32_MAX = 2**31 - 1
-
-ANY_LEVEL = 65535
-"""No level is higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,48 +153,11 @@ def _claims(node: Node, leaves: Sequence[Leaf | None], first: int) -> list[int]:
     return claims
 
 
-class _Step(NamedTuple):
-    """How to resolve one layer; see ``resolve_lists`` for the level bounds."""
-
-    is_list: bool
-    null_level: int
-    visible_max: int
-    resolved_max: int
-    slot_max: int
-    list_outside: bool
-    outer: bool
-
-
-@lru_cache(maxsize=256)
-def _steps(layers: tuple[Layer, ...]) -> tuple[_Step, ...]:
-    plan = lv.level_plan(layers)
-    spent = [0]
-    for layer in layers:
-        spent.append(spent[-1] + layer.def_levels)
-    steps = []
-    for at, layer in enumerate(layers):
-        beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
-        # Without a list outside every entry has a slot: no level needs to be looked at.
-        slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
-        steps.append(
-            _Step(
-                layer.is_list,
-                plan[at][0],
-                spent[at],
-                spent[at + 1],
-                slot_max,
-                bool(beyond),
-                at + 1 < len(layers),
-            )
-        )
-    return tuple(steps)
-
-
 def _resolve(
     node: Node, leaf: Leaf, claim: int, where: Where
 ) -> tuple[pa.Array, list[_Resolved | None]]:
     """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
-    steps = _steps(leaf.layers)
+    steps = lv.layer_steps(leaf.layers)
     if tuple([step.is_list for step in steps]) != node.layers:
         raise _layers_mismatch(node, leaf, where)
     if leaf.shape is None:
@@ -236,7 +195,7 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resol
 
 
 def _from_levels(
-    node: Node, leaf: Leaf, steps: Sequence[_Step], claim: int, where: Where
+    node: Node, leaf: Leaf, steps: Sequence[lv.LayerStep], claim: int, where: Where
 ) -> list[_Resolved]:
     """Resolve the levels, layer by layer; the list is inner-most first."""
     rep, definition = leaf.rep, leaf.definition
@@ -283,7 +242,7 @@ def _from_levels(
 
 
 def _item_layer(
-    step: _Step, leaf: Leaf, at: int, entries: int, definition: NDArray[np.uint16] | None
+    step: lv.LayerStep, leaf: Leaf, at: int, entries: int, definition: NDArray[np.uint16] | None
 ) -> _Resolved:
     """Resolve a layer that is no list; -1 slots when the list layer outside must say."""
     if definition is None:
