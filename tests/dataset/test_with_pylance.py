@@ -128,6 +128,22 @@ def test_appends_with_missing_columns(tmp_path: Path) -> None:
     assert_same(tmp_path)
 
 
+@pytest.mark.parametrize("writers", [(lance, glaive), (glaive, lance)])
+def test_appends_with_missing_members(tmp_path: Path, writers: tuple[Any, Any]) -> None:
+    whole = pa.struct([("x", pa.int64()), ("y", pa.struct([("p", pa.int8()), ("q", pa.int8())]))])
+    part = pa.struct([("y", pa.struct([("q", pa.int8())]))])
+    first, second = writers
+    value = {"x": 1, "y": {"p": 2, "q": 3}}
+    schema = pa.schema([("s", whole), ("l", pa.list_(whole))])
+    rows = pa.Table.from_pylist([{"s": value, "l": [value, None]}, {"s": None, "l": None}], schema)
+    first.write_dataset(rows, tmp_path)
+    schema = pa.schema([("s", part), ("l", pa.list_(part))])
+    value = {"y": {"q": 5}}
+    rows = pa.Table.from_pylist([{"s": value, "l": [value, None]}, {"s": None, "l": []}], schema)
+    second.write_dataset(rows, tmp_path, mode="append")
+    assert_same(tmp_path)
+
+
 def test_rows_updated_and_compacted(tmp_path: Path) -> None:
     written = lance.write_dataset(TABLE, tmp_path, max_rows_per_file=2000)
     written.update({"name": "'new'"}, where="id % 3 = 0")

@@ -331,6 +331,39 @@ class TestSchemas:
         read = self.append(place, rows).to_table().to_pylist()[1]
         assert read == {"id": 2, "name": "b", "tags": ["u"], "meta": {"x": 5, "y": "w"}}
 
+    def test_missing_members_read_as_null_at_any_depth(self, tmp_path: Path) -> None:
+        whole = pa.struct(
+            [("x", pa.int64()), ("y", pa.struct([("p", pa.int8()), ("q", pa.int8())]))]
+        )
+        part = pa.struct([("y", pa.struct([("q", pa.int8())]))])
+        first = {"s": {"x": 1, "y": {"p": 2, "q": 3}}, "l": [{"x": 4, "y": None}, None]}
+        schema = pa.schema([("s", whole), ("l", pa.list_(whole))])
+        glaive.write_dataset(pa.Table.from_pylist([first], schema), tmp_path / "t")
+        schema = pa.schema([("l", pa.large_list(part)), ("s", part)])
+        second = {"l": [{"y": {"q": 5}}, None], "s": {"y": {"q": 6}}}
+        self.append(tmp_path / "t", pa.Table.from_pylist([second], schema))
+        expected = {
+            "s": {"x": None, "y": {"p": None, "q": 6}},
+            "l": [{"x": None, "y": {"p": None, "q": 5}}, None],
+        }
+        opened = glaive.dataset(tmp_path / "t")
+        assert opened.to_table().to_pylist() == [first, expected]
+        assert opened.take([1, 0]).to_pylist() == [expected, first]
+        assert opened.to_table(["s.x", "s.y.q"]).to_pylist()[1] == {"s.x": None, "s.y.q": 6}
+
+    def test_members_are_matched_by_name_within_lists(self, tmp_path: Path) -> None:
+        one = pa.struct([("x", pa.int64()), ("y", pa.string())])
+        turned = pa.struct([("y", pa.large_string()), ("x", pa.int64())])
+        glaive.write_dataset(pa.table({"l": pa.array([], pa.list_(one))}), tmp_path / "t")
+        rows = pa.table({"l": pa.array([[{"y": "a", "x": 1}], None], pa.list_(turned))})
+        assert self.append(tmp_path / "t", rows).to_table().to_pylist() == rows.to_pylist()
+
+    def test_a_member_that_is_never_null_may_not_be_missing(self, tmp_path: Path) -> None:
+        kind = pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.int64())])
+        glaive.write_dataset(pa.table({"s": pa.array([], kind)}), tmp_path / "t")
+        with pytest.raises(SchemaError, match=r"'s\.x' is missing"):
+            self.append(tmp_path / "t", pa.table({"s": [{"y": 1}]}))
+
     @pytest.mark.parametrize(
         ("rows", "message"),
         [
@@ -338,8 +371,11 @@ class TestSchemas:
             ({"id": ["2"]}, "'id' should be int64, found string"),
             ({"id": [2], "other": [1]}, "'other' is no column"),
             ({"name": ["b"]}, "'id' is missing"),
-            ({"id": [2], "meta": [{"x": 1}]}, "'meta' should be struct"),
-            ({"id": [2], "tags": [[1]]}, "'tags' should be list"),
+            ({"id": [2], "meta": [{"x": 1}]}, "'meta.x' should be int32, found int64"),
+            ({"id": [2], "meta": [{"q": 1}]}, "'meta.q' is no member"),
+            ({"id": [2], "meta": [1]}, "'meta' should be struct"),
+            ({"id": [2], "tags": [[1]]}, "'tags.item' should be string, found int64"),
+            ({"id": [2], "tags": ["t"]}, "'tags' should be list"),
         ],
     )
     def test_rows_that_do_not_fit_are_refused(
@@ -361,7 +397,7 @@ class TestSchemas:
             self.append(place, pa.table({"id": pa.array([None], pa.int64())}))
         assert files(place) == before
 
-    @pytest.mark.parametrize("name", ["", "a.b", "_rowid", "_rowaddr"])
+    @pytest.mark.parametrize("name", ["", "a.b", "_rowid", "_row_created_at_version"])
     def test_names_that_no_column_can_have(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(SchemaError, match="Rename it"):
             glaive.write_dataset(pa.table({name: [1]}), tmp_path / "t")
@@ -378,6 +414,16 @@ class TestSchemas:
 
 
 class TestFaults:
+    @pytest.mark.parametrize("names", [["b"], ["a", "b"], ["a", "a"]])
+    def test_pieces_with_other_columns_are_refused(self, tmp_path: Path, names: list[str]) -> None:
+        pieces = [
+            pa.table([[1]], names=["a"]),
+            pa.table([[1]] * len(names), names=names),
+        ]
+        with pytest.raises(SchemaError, match=r"expected a\. All pieces"):
+            glaive.write_dataset(iter(pieces), tmp_path / "t")
+        assert files(tmp_path) == []
+
     def test_a_failing_source_leaves_nothing(self, tmp_path: Path) -> None:
         def rows() -> Iterator[pa.RecordBatch]:
             for _ in range(3):

@@ -7,7 +7,7 @@ than not.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,44 +15,83 @@ import pyarrow as pa
 
 from glaive.dataset.source import Rows
 from glaive.errors import SchemaError
-from glaive.format.fields import LanceSchema
+from glaive.format.fields import Field, LanceSchema
 
 __all__ = ["check_names", "conform", "match_schema"]
 
-_RESERVED = ("_rowid", "_rowaddr", "_rowoffset")
+_RESERVED = (
+    "_rowid",
+    "_rowaddr",
+    "_rowoffset",
+    "_row_created_at_version",
+    "_row_last_updated_at_version",
+)
 
 
 def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> LanceSchema:
-    """The columns of ``target`` that rows of ``source`` fill.
+    """The columns of ``target``, and the members of structs, that rows of ``source`` fill.
+
+    Columns and members are matched by name at every level; those that may be null may be
+    missing.
 
     Raises
     ------
     SchemaError
-        A column is not in ``target``, one that is never null is missing, or types differ in
-        more than form; the message names all such columns.
+        A column or member is not in ``target``, one that is never null is missing, or types
+        differ in more than form; the message names all of them.
     """
-    known = {field.name: field for field in target.fields}
-    wrong = [f"{name!r} is no column of the dataset" for name in source.names if name not in known]
-    kept = []
-    for field in target.fields:
-        at = source.get_all_field_indices(field.name)
-        if not at and field.nullable:
-            continue
-        if len(at) != 1:
-            wrong.append(f"{field.name!r} is {'missing' if not at else 'there twice'}")
-            continue
-        found, wanted = source.field(at[0]).type, field.arrow_type
-        if not _compatible(found, wanted):
-            wrong.append(f"{field.name!r} should be {wanted}, found {found}")
-        kept.append(field)
-    if not kept and target.fields and not wrong:
-        wrong.append("none of the dataset's columns is there")
-    if wrong:
+    faults: list[str] = []
+    fields = _match_fields(target.fields, list(source), "", faults)
+    if not fields and target.fields and not faults:
+        faults.append("none of the dataset's columns is there")
+    if faults:
         raise SchemaError(
-            f"the rows do not fit {where}: {'; '.join(wrong)}. Columns of the dataset: "
-            f"{', '.join(known)}. Rename, cast or drop columns first."
+            f"the rows do not fit {where}: {'; '.join(faults)}. Columns of the dataset: "
+            f"{', '.join(target.names)}. Rename, cast or drop columns first."
         )
-    return replace(target, fields=tuple(kept))
+    return replace(target, fields=fields)
+
+
+def _match_fields(
+    wanted: Sequence[Field], found: Sequence[pa.Field], prefix: str, faults: list[str]
+) -> tuple[Field, ...]:
+    """Those of ``wanted`` that ``found`` has, in the order wanted; notes what is at fault."""
+    what = "member" if prefix else "column"
+    known = {field.name for field in wanted}
+    faults += [
+        f"{prefix + one.name!r} is no {what} of the dataset"
+        for one in found
+        if one.name not in known
+    ]
+    kept = []
+    for field in wanted:
+        path = prefix + field.name
+        given = [one for one in found if one.name == field.name]
+        if len(given) == 1:
+            kept.append(_match(field, given[0].type, path, faults))
+        elif given or not field.nullable:
+            faults.append(f"{path!r} is {'there twice' if given else 'missing'}")
+    return tuple(kept)
+
+
+def _match(field: Field, found: Any, path: str, faults: list[str]) -> Field:
+    """The field, without the members that ``found`` does not have."""
+    wanted = field.arrow_type
+    if isinstance(found, pa.BaseExtensionType):
+        return _match(field, found.storage_type, path, faults)
+    if not found.equals(wanted) and not pa.types.is_null(found):
+        family = _family(found)
+        if family == "struct" == _family(wanted) and not field.is_packed:
+            members = _match_fields(field.children, list(found), f"{path}.", faults)
+            if members or not field.children:
+                return replace(field, children=members)
+        elif family == "list" == _family(wanted):
+            (item,) = field.children
+            matched = _match(item, found.value_type, f"{path}.{item.name}", faults)
+            return replace(field, children=(matched,))
+        if not _compatible(found, wanted):
+            faults.append(f"{path!r} should be {wanted}, found {found}")
+    return field
 
 
 def check_names(names: Collection[str]) -> None:
@@ -77,9 +116,20 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
     """The columns of ``schema``, by name, in its order and with its types.
 
     Without a copy where the types are equal.
+
+    Raises
+    ------
+    SchemaError
+        There are other columns, or values that do not go with the type.
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
+    if sorted(rows.schema.names) != sorted(schema.names):
+        raise SchemaError(
+            f"rows have the columns {', '.join(rows.schema.names)}, expected "
+            f"{', '.join(schema.names)}. All pieces of the rows need the same columns, those of "
+            "the schema if one is given: rename, add or drop columns first."
+        )
     arrays = [_cast(rows.column(field.name), field) for field in schema]
     kind: Any = type(rows)
     made: Rows = kind.from_arrays(arrays, schema=schema)
