@@ -95,6 +95,10 @@ class ArraysFile(FileV2):
         super().__init__(container, profile)
         self._arrays: dict[tuple[int, str], ArrayColumn] = {}
 
+    def column_numbers(self) -> dict[int, int]:
+        """Column index by field id, as the file numbers the fields of its own schema."""
+        return number_array_columns(self.schema.fields, self._columns_of_leaf)
+
     def bind(
         self,
         fields: Sequence[Field],
@@ -103,7 +107,7 @@ class ArraysFile(FileV2):
     ) -> FileColumns:
         """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`."""
         if column_of is None:
-            column_of = number_array_columns(self.schema.fields, self._columns_of_leaf)
+            column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
         bound = []
         for field in fields:

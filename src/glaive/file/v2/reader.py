@@ -60,6 +60,10 @@ class FileV2:
             self._schema = LanceSchema.from_wire(wire.fields, dict(wire.metadata), where=self.path)
         return self._schema
 
+    def column_numbers(self) -> dict[int, int]:
+        """Column index by field id, as the file numbers the fields of its own schema."""
+        return number_columns(self.schema.fields)
+
     def bind(
         self,
         fields: Sequence[Field],
@@ -71,7 +75,7 @@ class FileV2:
         ``rows`` spares reading the schema when the caller knows the number of rows.
         """
         if column_of is None:
-            column_of = number_columns(self.schema.fields)
+            column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
         bound = [self._bind(column_tree(field, column_of), count) for field in fields]
         schema = pa.schema([column.field for column in bound])

@@ -153,7 +153,8 @@ class FileV2Writer:
             self._queues.append(_Queue(node, page_bytes * leaves, []))
         self._columns: list[Any] = [_column_metadata() for _ in column_of]
         self._rows = 0
-        self._extra: list[bytes] = []
+        self._global_places: list[ByteRange] = []
+        self._metadata = dict(schema.metadata)
         self._sink = AlignedSink(store.create(path))
 
     @property
@@ -199,6 +200,20 @@ class FileV2Writer:
             fields=list(self._column_of),
             column_indices=list(self._column_of.values()),
         )
+
+    def limit_cache(self, size: int) -> None:
+        """Let no more than ``size`` Arrow bytes wait in all columns together, about."""
+        for queue in self._queues:
+            queue.budget = max(1, size // len(self._queues))
+
+    def add_global_buffer(self, data: bytes) -> int:
+        """Append bytes that belong to no column; returns the number to read them by."""
+        self._global_places.extend(self._sink.write_aligned([data]))
+        return len(self._global_places)
+
+    def add_schema_metadata(self, key: str, value: str) -> None:
+        """Add an entry to the schema's metadata, which is written at the end."""
+        self._metadata[key] = value.encode()
 
     def abort(self) -> None:
         """Leave nothing behind."""
@@ -261,9 +276,10 @@ class FileV2Writer:
     def _write_footer(self) -> int:
         descriptor = file_pb2.FileDescriptor(length=self._rows)
         descriptor.schema.fields.extend(self._schema.to_wire())
-        for key, value in self._schema.metadata.items():
+        for key, value in self._metadata.items():
             descriptor.schema.metadata[key] = value
-        places: list[ByteRange] = self._sink.write_aligned([descriptor.SerializeToString()])
+        schema_place = self._sink.write_aligned([descriptor.SerializeToString()])
+        places = [*schema_place, *self._global_places]
         columns = [column.SerializeToString() for column in self._columns]
         start = self._sink.position
         column_table, at = bytearray(), start

@@ -1,0 +1,438 @@
+"""Single data files by path, in pylance's names: for files that are not part of a dataset.
+
+>>> with LanceFileWriter(path, schema) as writer:          # doctest: +SKIP
+...     writer.write_batch(batch)
+>>> LanceFileReader(path).read_all().to_table()            # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
+from glaive.file.layout import FileLayout, file_layout
+from glaive.file.open import create_writer, open_reader
+from glaive.file.protocol import BoundColumns, FileReader
+from glaive.file.v2.reader import FileV2
+from glaive.file.v2.writer import FileV2Writer
+from glaive.format.fields import LanceSchema
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+
+__all__ = [
+    "ColumnStatistics",
+    "FileStatistics",
+    "LanceFileReader",
+    "LanceFileSession",
+    "LanceFileWriter",
+    "ReaderResults",
+]
+
+WINDOW_ROWS = 65_536
+"""Rows decoded at a time when a file is read in batches."""
+
+
+class ColumnStatistics(NamedTuple):
+    """Pages of one physical column and their size in bytes."""
+
+    num_pages: int
+    size_bytes: int
+
+
+class FileStatistics(NamedTuple):
+    """One entry per physical column."""
+
+    columns: list[ColumnStatistics]
+
+
+class ReaderResults:
+    """Rows that were asked for: as a table, or as batches that are decoded when needed."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.reader = reader
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """The batches, each decoded when the reader comes to it."""
+        return self.reader
+
+    def to_table(self) -> pa.Table:
+        """All rows."""
+        return self.reader.read_all()
+
+
+class LanceFileReader:
+    """A data file opened for reading.
+
+    Parameters
+    ----------
+    path
+        Path or URI of the file.
+    storage_options
+        For object stores, as :func:`glaive.dataset` takes them.
+    columns
+        Names of top-level columns or dotted paths; all columns when omitted.
+
+    Raises
+    ------
+    DataFileMissingError, NotLanceError, CorruptFileError, UnsupportedFeatureError
+        The file is absent, something else, damaged, or of an unknown version.
+    ColumnNotFoundError
+        A column does not exist; the message names the closest ones.
+
+    Notes
+    -----
+    Opening takes one request for the last 64 KiB, and one more when the metadata is larger.
+    Only the metadata of the columns asked for is parsed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        store, name = _split(path, storage_options)
+        self._open(store, name, columns)
+
+    def _open(self, store: ObjectStore, name: str, columns: Sequence[str] | None) -> None:
+        self._file: FileReader = open_reader(store, name)
+        schema = self._file.schema
+        self._schema = schema if columns is None else schema.project(list(columns))
+        self._bound: BoundColumns | None = None
+
+    @classmethod
+    def _within(cls, store: ObjectStore, name: str, columns: Sequence[str] | None) -> Self:
+        reader = cls.__new__(cls)
+        reader._open(store, name, columns)  # noqa: SLF001  # of this class
+        return reader
+
+    def _columns(self) -> BoundColumns:
+        if self._bound is None:
+            self._bound = self._file.bind(self._schema.fields)
+        return self._bound
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns read, with the file's schema metadata."""
+        return self._schema.to_arrow()
+
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return self._file.num_rows
+
+    def read_all(self, *, batch_size: int = 1024, batch_readahead: int = 16) -> ReaderResults:
+        """All rows; see :meth:`read_range`."""
+        return self.read_range(
+            0, self.num_rows(), batch_size=batch_size, batch_readahead=batch_readahead
+        )
+
+    def read_range(
+        self, start: int, num_rows: int, *, batch_size: int = 1024, batch_readahead: int = 16
+    ) -> ReaderResults:
+        """Rows ``start`` to ``start + num_rows``, in batches of ``batch_size`` rows.
+
+        Raises
+        ------
+        RowIndexError
+            The range leaves the file.
+        """
+        _check_counts(batch_size, batch_readahead)
+        rows = self.num_rows()
+        if not 0 <= start <= start + num_rows <= rows:
+            raise RowIndexError(
+                f"rows {start}..{start + num_rows} of {self._file_name()}, which has {rows} rows"
+            )
+        return self._results(self._ranges(start, start + num_rows, batch_size))
+
+    def take_rows(
+        self,
+        indices: Sequence[int] | NDArray[np.integer[Any]] | pa.Array,
+        *,
+        batch_size: int = 1024,
+        batch_readahead: int = 16,
+    ) -> ReaderResults:
+        """The rows at these positions, in this order, repeats allowed.
+
+        Raises
+        ------
+        RowIndexError
+            A position is negative or not below the number of rows.
+        """
+        _check_counts(batch_size, batch_readahead)
+        wanted = np.asarray(indices, np.int64)
+        rows = self.num_rows()
+        if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < rows:
+            outside = int(wanted[(wanted < 0) | (wanted >= rows)][0])
+            raise RowIndexError(f"row {outside} of {self._file_name()}, which has {rows} rows")
+        return self._results(self._taken(wanted, batch_size))
+
+    def read_global_buffer(self, index: int) -> bytes:
+        """Bytes of a global buffer; 0 is the schema, those that were added follow."""
+        return bytes(self._v2().container.global_buffer(index).to_pybytes())
+
+    def metadata(self) -> FileLayout:
+        """The layout of the whole file: columns, pages, buffers, encodings."""
+        return file_layout(self._file)
+
+    def file_statistics(self) -> FileStatistics:
+        """Pages and bytes per physical column."""
+        columns = self.metadata().columns
+        return FileStatistics([ColumnStatistics(one.num_pages, one.size) for one in columns])
+
+    def _v2(self) -> FileV2:
+        if not isinstance(self._file, FileV2):
+            raise UnsupportedFeatureError(
+                f"{self._file_name()} is of format {self._file.version}, which has no "
+                "global buffers"
+            )
+        return self._file
+
+    def _file_name(self) -> str:
+        return str(getattr(self._file, "path", "the file"))
+
+    def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
+        return ReaderResults(pa.RecordBatchReader.from_batches(self.schema, batches))
+
+    def _ranges(self, start: int, stop: int, size: int) -> Iterator[pa.RecordBatch]:
+        columns, schema = self._columns(), self.schema
+        step = max(1, WINDOW_ROWS // size) * size
+        for first in range(start, stop, step):
+            arrays = columns.read(first, min(first + step, stop))
+            window = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for at in range(0, window.num_rows, size):
+                yield window.slice(at, size)
+
+    def _taken(self, rows: NDArray[np.int64], size: int) -> Iterator[pa.RecordBatch]:
+        columns, schema = self._columns(), self.schema
+        step = max(1, WINDOW_ROWS // size) * size
+        for first in range(0, len(rows), step):
+            arrays = columns.take(rows[first : first + step])
+            window = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for at in range(0, window.num_rows, size):
+                yield window.slice(at, size)
+
+
+class LanceFileWriter:
+    """A data file being written; invisible until :meth:`close`.
+
+    Parameters
+    ----------
+    path
+        Path or URI of the file.
+    schema
+        The columns; taken from the first batch when omitted.
+    data_cache_bytes
+        Arrow bytes that wait in all columns together before pages are written.
+    version
+        Format version such as ``"2.1"`` or ``"stable"``; 2.2 when omitted.
+    storage_options
+        For object stores.
+    encoding_options
+        How columns are encoded; see ``docs/guide/files.md``.
+
+    Raises
+    ------
+    SchemaError
+        The version cannot hold a type.
+
+    Notes
+    -----
+    As a context manager: closed when the block ends, aborted when it ends with an error.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: pa.Schema | None = None,
+        *,
+        data_cache_bytes: int | None = None,
+        version: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        encoding_options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._store, self._name = _split(path, storage_options)
+        self._version = version
+        self._cache_bytes = data_cache_bytes
+        self._options = encoding_options
+        self._writer: Any = None
+        self._closed = False
+        self._rows = 0
+        self._metadata: dict[str, str] = {}
+        self._buffers: list[bytes] = []
+        if schema is not None:
+            self._begin(schema)
+
+    def _begin(self, schema: pa.Schema) -> None:
+        options: Any = self._options
+        self._writer = create_writer(
+            self._store,
+            self._name,
+            LanceSchema.from_arrow(schema),
+            self._version,
+            encoding_options=options,
+        )
+        if isinstance(self._writer, FileV2Writer) and self._cache_bytes is not None:
+            self._writer.limit_cache(self._cache_bytes)
+        for data in self._buffers:
+            self._writer.add_global_buffer(data)
+
+    def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Append rows; the schema must be the writer's."""
+        self._check_open()
+        if self._writer is None:
+            self._begin(batch.schema)
+        self._writer.write(batch)
+        self._rows += batch.num_rows
+
+    def add_global_buffer(self, data: bytes) -> int:
+        """Write bytes that belong to no column; returns the number to read them by."""
+        self._check_open()
+        if self._writer is None:
+            self._buffers.append(bytes(data))
+            return len(self._buffers)
+        if not isinstance(self._writer, FileV2Writer):
+            raise UnsupportedFeatureError(
+                f"files of format {self._version} have no global buffers; use 2.0 or newer"
+            )
+        return self._writer.add_global_buffer(bytes(data))
+
+    def add_schema_metadata(self, key: str, value: str) -> None:
+        """Add an entry to the schema's metadata; it is written when the file is closed."""
+        self._check_open()
+        self._metadata[key] = value
+
+    def close(self) -> int | None:
+        """Write what waits and the footer; returns the rows, None without a schema."""
+        if self._closed:
+            return self._rows
+        if self._writer is None:
+            self._closed = True
+            return None
+        for key, value in self._metadata.items():
+            self._writer.add_schema_metadata(key, value)
+        self._writer.finish()
+        self._closed = True
+        return self._rows
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        if self._writer is not None and not self._closed:
+            self._writer.abort()
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OptionError(f"{self._store.full(self._name)} is closed; start a new file")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class LanceFileSession:
+    """Several files below one place: the store is connected once.
+
+    Parameters
+    ----------
+    base_path
+        Path or URI of the directory.
+    storage_options
+        For object stores.
+    """
+
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._base = os.fspath(base_path)
+        self._storage_options = storage_options
+        self._store = open_store(base_path, storage_options)
+
+    def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
+        """Open a file below the base path."""
+        return LanceFileReader._within(self._store, path, columns)  # noqa: SLF001  # same module
+
+    def open_writer(
+        self,
+        path: str,
+        *,
+        schema: pa.Schema | None = None,
+        data_cache_bytes: int | None = None,
+        version: str | None = None,
+    ) -> LanceFileWriter:
+        """Begin a file below the base path."""
+        return LanceFileWriter(
+            f"{self._base.rstrip('/')}/{path}",
+            schema,
+            data_cache_bytes=data_cache_bytes,
+            version=version,
+            storage_options=self._storage_options,
+        )
+
+    def contains(self, path: str) -> bool:
+        """Whether there is a file under this path."""
+        folder = str(PurePosixPath(path).parent)
+        prefix = "" if folder == "." else folder
+        return any(one.path == path for one in self._store.list(prefix))
+
+    def list(self, path: str | None = None) -> list[str]:
+        """Paths of all files below a directory, in order."""
+        return [one.path for one in self._store.walk(path or "")]
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Bytes of a file as they are."""
+        from glaive.types import ByteRange
+
+        with_range = self._store.open(path).read([ByteRange(offset, length)])
+        return bytes(with_range[0].to_pybytes())
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; one that is gone already is no error."""
+        self._store.delete([path])
+
+    def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
+        """Copy a local file to below the base path."""
+        self._store.put(remote_path, [Path(local_path).read_bytes()])
+
+    def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
+        """Copy a file from below the base path to a local one."""
+        Path(local_path).write_bytes(self._store.get(remote_path).to_pybytes())
+
+
+def _split(
+    path: str | os.PathLike[str], storage_options: Mapping[str, str] | None
+) -> tuple[ObjectStore, str]:
+    """The store of the directory that holds a file, and the file's name."""
+    text = os.fspath(path)
+    folder, slash, name = text.rpartition("/")
+    if not name:
+        raise OptionError(f"{text!r} names a directory; give the path of a file")
+    root = folder or ("/" if slash else ".")
+    return open_store(root, storage_options), name
+
+
+def _check_counts(batch_size: int, batch_readahead: int) -> None:
+    if batch_size < 1 or batch_readahead < 0:
+        raise OptionError(
+            f"batch_size must be at least 1 and batch_readahead at least 0, "
+            f"found {batch_size} and {batch_readahead}"
+        )

@@ -1,0 +1,183 @@
+"""Single files through the public reader and writer, side by side with pylance's."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.interop.cases import COLUMNS, table
+
+from glaive.errors import (
+    ColumnNotFoundError,
+    OptionError,
+    RowIndexError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
+from glaive.file import LanceFileReader, LanceFileSession, LanceFileWriter
+
+ROWS = pa.table(
+    {"id": range(5000), "name": [f"name {i % 700}" for i in range(5000)], "f": [0.5] * 5000}
+)
+
+
+def _write(path: Path, rows: pa.Table = ROWS, **options: object) -> Path:
+    with LanceFileWriter(path, rows.schema, **options) as writer:  # type: ignore[arg-type]  # any
+        writer.write_batch(rows)
+    return path
+
+
+def test_all_rows_a_range_and_single_rows_are_read(tmp_path: Path) -> None:
+    reader = LanceFileReader(_write(tmp_path / "a.lance"))
+    assert reader.num_rows() == 5000
+    assert reader.read_all().to_table().equals(ROWS)
+    assert reader.read_range(10, 20).to_table().equals(ROWS.slice(10, 20))
+    assert reader.take_rows([7, 3, 7]).to_table().equals(ROWS.take(pa.array([7, 3, 7])))
+
+
+def test_batches_have_the_size_asked_for(tmp_path: Path) -> None:
+    reader = LanceFileReader(_write(tmp_path / "a.lance"))
+    sizes = [batch.num_rows for batch in reader.read_all(batch_size=2048).to_batches()]
+    assert sizes == [2048, 2048, 904]
+
+
+def test_columns_can_be_left_out(tmp_path: Path) -> None:
+    reader = LanceFileReader(_write(tmp_path / "a.lance"), columns=["name"])
+    assert reader.read_all().to_table().equals(ROWS.select(["name"]))
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'name'"):
+        LanceFileReader(tmp_path / "a.lance", columns=["nmae"])
+
+
+def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:
+    reader = LanceFileReader(_write(tmp_path / "a.lance"))
+    with pytest.raises(RowIndexError, match="has 5000 rows"):
+        reader.read_range(4990, 11)
+    with pytest.raises(RowIndexError, match="row 5000"):
+        reader.take_rows([0, 5000])
+
+
+def test_global_buffers_and_metadata_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.lance"
+    with LanceFileWriter(path) as writer:
+        assert writer.add_global_buffer(b"before the schema") == 1
+        writer.write_batch(ROWS)
+        assert writer.add_global_buffer(b"after it") == 2
+        writer.add_schema_metadata("made by", "a test")
+    reader = LanceFileReader(path)
+    assert reader.read_global_buffer(1) == b"before the schema"
+    assert reader.read_global_buffer(2) == b"after it"
+    assert reader.schema.metadata == {b"made by": b"a test"}
+
+
+def test_an_error_in_the_block_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.lance"
+    with pytest.raises(KeyError), LanceFileWriter(path, ROWS.schema) as writer:  # noqa: PT012
+        writer.write_batch(ROWS)
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OptionError, match="is closed"):
+        writer.write_batch(ROWS)
+
+
+def test_a_writer_without_schema_and_rows_writes_nothing(tmp_path: Path) -> None:
+    assert LanceFileWriter(tmp_path / "a.lance").close() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_small_cache_makes_small_pages(tmp_path: Path) -> None:
+    path = tmp_path / "a.lance"
+    with LanceFileWriter(path, ROWS.schema, data_cache_bytes=3 * 4096) as writer:
+        for batch in ROWS.to_batches(max_chunksize=500):
+            writer.write_batch(batch)
+    layout = LanceFileReader(path).metadata()
+    assert layout.columns[0].num_pages == 10
+    assert sum(page.rows for page in layout.columns[0].pages) == 5000
+
+
+def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.lance")
+    layout = LanceFileReader(path).metadata()
+    pages = [page for column in layout.columns for page in column.pages]
+    places = [buffer for page in pages for buffer in page.buffers]
+    places += [*layout.global_buffers, layout.column_metadata, layout.footer]
+    places.sort(key=lambda place: place.position)
+    gaps = [b.position - a.position - a.size for a, b in pairwise(places)]
+    assert all(0 <= gap < 64 for gap in gaps)
+    assert places[-1].position + places[-1].size == path.stat().st_size == layout.size
+    assert [column.path for column in layout.columns] == ["id", "name", "f"]
+    assert json.loads(json.dumps(layout.to_dict()))["rows"] == 5000
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_file_can_be_described(tmp_path: Path, name: str, version: str) -> None:
+    rows = table(name, 300)
+    path = tmp_path / "a.lance"
+    if version == "2.0" and "struct" in name:
+        with pytest.raises(SchemaError, match="null structs"):
+            _write(path, rows, version=version)
+        return
+    reader = LanceFileReader(path)
+    layout = reader.metadata()
+    json.dumps(layout.to_dict())
+    assert len(reader.file_statistics().columns) == len(layout.columns) > 0
+    for column in layout.columns:
+        for page in column.pages:
+            assert page.encoding.name not in ("none", "")
+
+
+def test_ratio_is_bytes_in_memory_per_byte_in_the_file(tmp_path: Path) -> None:
+    layout = LanceFileReader(_write(tmp_path / "a.lance")).metadata()
+    number = layout.columns[0]
+    assert number.ratio == pytest.approx(5000 * 8 / number.size)
+    assert layout.columns[1].ratio is None
+
+
+def test_sessions_open_files_below_one_place(tmp_path: Path) -> None:
+    session = LanceFileSession(tmp_path)
+    with session.open_writer("deep/a.lance", schema=ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+    assert session.contains("deep/a.lance")
+    assert not session.contains("deep/b.lance")
+    assert session.list() == ["deep/a.lance"]
+    assert session.open_reader("deep/a.lance", ["id"]).num_rows() == 5000
+    assert session.read_range("deep/a.lance", 0, 4) == (tmp_path / "deep/a.lance").read_bytes()[:4]
+    session.download_file("deep/a.lance", tmp_path / "copy.lance")
+    session.upload_file(tmp_path / "copy.lance", "again.lance")
+    assert session.open_reader("again.lance").read_all().to_table().equals(ROWS)
+    session.delete_file("again.lance")
+    assert not session.contains("again.lance")
+
+
+def test_files_of_format_0_1_have_no_layout_to_show(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.lance", pa.table({"a": [1]}), version="legacy")
+    with pytest.raises(UnsupportedFeatureError, match=r"format 0\.1"):
+        LanceFileReader(path).metadata()
+
+
+@pytest.mark.interop
+def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path: Path) -> None:
+    lance_file = pytest.importorskip("lance.file", reason="install the 'interop' group")
+    ours, theirs = tmp_path / "ours.lance", tmp_path / "theirs.lance"
+    with LanceFileWriter(ours, ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+        number = writer.add_global_buffer(b"abc")
+        writer.add_schema_metadata("k", "v")
+    read = lance_file.LanceFileReader(str(ours))
+    assert read.read_all().to_table().equals(ROWS)
+    assert read.read_global_buffer(number) == b"abc"
+    assert read.metadata().schema.metadata == {b"k": b"v"}
+    with lance_file.LanceFileWriter(str(theirs), ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+        number = writer.add_global_buffer(b"def")
+    reader = LanceFileReader(theirs)
+    assert reader.read_global_buffer(number) == b"def"
+    assert reader.read_all().to_table().equals(ROWS)
+    expected = lance_file.LanceFileReader(str(theirs)).file_statistics().columns
+    found = reader.file_statistics().columns
+    assert [(c.num_pages, c.size_bytes) for c in found] == [
+        (c.num_pages, c.size_bytes) for c in expected
+    ]
