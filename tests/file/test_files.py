@@ -120,6 +120,7 @@ def test_every_file_can_be_described(tmp_path: Path, name: str, version: str) ->
         with pytest.raises(SchemaError, match="null structs"):
             _write(path, rows, version=version)
         return
+    _write(path, rows, version=version)
     reader = LanceFileReader(path)
     layout = reader.metadata()
     json.dumps(layout.to_dict())
