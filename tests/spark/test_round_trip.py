@@ -165,6 +165,19 @@ def test_writing_works_from_any_thread(spark: SparkSession, uri: str) -> None:
     assert ids(uri) == [0, 1, 2]
 
 
+def test_relative_paths_are_those_of_this_process(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    glaive.spark.write(numbers(spark, 3), Path("t.lance"))
+    glaive.spark.register_view(spark, "relative", "t.lance")
+
+    assert (tmp_path / "t.lance" / "data").is_dir()
+    assert glaive.spark.read(spark, "t.lance").count() == 3
+    assert spark.table("relative").count() == 3
+
+
 def test_files_are_cut_at_the_rows_asked_for(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 1000, partitions=1), uri, max_rows_per_file=300)
 

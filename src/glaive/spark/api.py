@@ -7,8 +7,10 @@ modes Spark refuses for Python sources, and errors of glaive's own kind.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
@@ -27,7 +29,7 @@ SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
 
 def read(  # noqa: PLR0913  # one keyword for each option
     spark: SparkSession,
-    uri: str,
+    uri: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
     version: int | None = None,
@@ -73,6 +75,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     >>> flights = glaive.spark.read(spark, "flights.lance", columns=["carrier", "dep_delay"])
     >>> flights.groupBy("carrier").avg("dep_delay").show()
     """
+    uri = _absolute(uri)
     if parallelism is None and not is_connect(spark):
         parallelism = spark.sparkContext.defaultParallelism
     options = to_spark(
@@ -101,7 +104,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
 
 def write(  # noqa: PLR0913  # one keyword for each option
     frame: DataFrame,
-    uri: str,
+    uri: str | os.PathLike[str],
     mode: SaveMode = "errorifexists",
     *,
     vector_columns: Mapping[str, int | str] | Sequence[str] | None = None,
@@ -157,6 +160,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     """
     if mode not in get_args(SaveMode):
         raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
+    uri = _absolute(uri)
     if isinstance(vector_columns, Mapping):
         vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
     creating = mode in ("errorifexists", "ignore")
@@ -193,7 +197,9 @@ def write(  # noqa: PLR0913  # one keyword for each option
                 raise
 
 
-def register_view(spark: SparkSession, name: str, uri: str, **options: object) -> None:
+def register_view(
+    spark: SparkSession, name: str, uri: str | os.PathLike[str], **options: object
+) -> None:
     """Make a dataset known to SQL, as a temporary view of this session.
 
     The view shows the version given, or the newest when it is made; make it again to see later
@@ -211,7 +217,7 @@ def register_view(spark: SparkSession, name: str, uri: str, **options: object) -
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
     >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
     """
-    texts = to_spark(options) | {"path": uri}
+    texts = to_spark(options) | {"path": _absolute(uri)}
     from_spark(texts)
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in texts.items())
@@ -223,6 +229,12 @@ def register_view(spark: SparkSession, name: str, uri: str, **options: object) -
 def is_connect(spark: SparkSession) -> bool:
     """Tell whether a session talks to a Spark Connect server: no ``sparkContext`` then."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _absolute(uri: str | os.PathLike[str]) -> str:
+    """Return a path as this process sees it: Spark's processes may run in another directory."""
+    text = os.fspath(uri)
+    return text if "://" in text else str(Path(text).expanduser().absolute())
 
 
 def _quoted(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.format.extension import storage_type
 from glaive.spark.cast import is_list
 
 __all__ = ["refuse_unassignable"]
@@ -44,8 +45,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
 
 
 def _refuse(source: Any, target: Any, column: str, where: str) -> None:
-    if isinstance(target, pa.BaseExtensionType):
-        target = target.storage_type
+    source, target = storage_type(source), storage_type(target)
     types = pa.types
     if types.is_null(source):
         return

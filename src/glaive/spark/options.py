@@ -147,6 +147,11 @@ def _uri(options: Mapping[str, str]) -> str:
             "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...'). Spark hands no options of "
             "tables made with CREATE TABLE to the source; a temporary view serves instead"
         )
+    if uri.startswith("memory://"):
+        raise OptionError(
+            f"{uri} is in the memory of one process, and Spark runs several. "
+            "Take a directory or an object store"
+        )
     # CREATE TABLE and the like turn /p into file:/p, which is no URI other tools know.
     if uri.startswith("file:/") and not uri.startswith("file://"):
         return uri.removeprefix("file:")

@@ -31,6 +31,7 @@ from glaive.errors import (
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
+from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.uri import open_store
@@ -195,7 +196,9 @@ class LanceArrowWriter(DataSourceArrowWriter):
         job = self.job
         store = open_store(job.options.uri, job.options.storage)
         paths = [
-            f"data/{file.path}" for fragment in _fragments(messages) for file in fragment.files
+            data_file_path(file.path)
+            for fragment in _fragments(messages)
+            for file in fragment.files
         ]
         if not paths:
             return
