@@ -51,6 +51,16 @@ def test_every_row_alone(dataset: LanceDataset) -> None:
         assert dataset.take([row]).equals(TABLE.slice(row, 1))
 
 
+@pytest.mark.parametrize("rows", [[], [7], [7, 7, 3], [2999, 5, 1100]])
+def test_rows_without_columns_are_counted(dataset: LanceDataset, rows: list[int]) -> None:
+    assert dataset.take(rows, columns=[]).shape == (len(rows), 0)
+
+
+def test_a_column_named_twice_comes_once(dataset: LanceDataset) -> None:
+    expected = TABLE.select(["id", "meta"]).slice(9, 1)
+    assert dataset.take([9], columns=["id", "meta.x", "id", "meta"]).equals(expected)
+
+
 def test_many_rows_of_one_fragment_and_of_all(dataset: LanceDataset) -> None:
     rng = np.random.default_rng(3)
     for high in (1100, ROWS):

@@ -226,14 +226,14 @@ class LanceDataset:
 
     def take_view(self, columns: Sequence[str] | None = None) -> View:
         """The columns of a take, opened and kept."""
-        return self._views.take(column_names(columns))
+        return self._views.take(column_names(columns, pruning=True))
 
     def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
 
         Positions may repeat. A position beyond the rows is a ``RowIndexError``.
         """
-        return take(self._views.take(column_names(columns)), indices)
+        return take(self.take_view(columns), indices)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows."""

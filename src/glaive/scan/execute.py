@@ -164,7 +164,7 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
     plan = plan_scan(view.snapshot, options)
     schema = view.schema
     if not view.projection.outputs:
-        return _rows_without_columns(plan.rows, schema)
+        return view.rows_alone(plan.rows)
     mapped = _is_mapped(view, plan)
     chunks: list[list[pa.Array]] = [[] for _ in schema]
     if mapped and view.projection.plain:
@@ -205,12 +205,6 @@ def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, pa.Array
     if bound.live is not None:
         array = bound.live.keep(start, stop, [array])[0]
     return at, array
-
-
-def _rows_without_columns(rows: int, schema: pa.Schema) -> pa.Table:
-    metadata: Any = schema.metadata
-    one = pa.schema([pa.field("rows", pa.null())], metadata)
-    return pa.Table.from_arrays([pa.nulls(rows)], schema=one).select([])
 
 
 def _count_live(view: View, rows: FragmentRows) -> int:

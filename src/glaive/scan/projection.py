@@ -60,8 +60,11 @@ class Projection:
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
 
-def column_names(columns: object) -> tuple[str, ...] | None:
+def column_names(columns: object, *, pruning: bool = False) -> tuple[str, ...] | None:
     """Check the ``columns`` argument of public functions; ``None`` means all columns.
+
+    Where columns are only told apart from those left out (``pruning``), a name may be
+    there more than once.
 
     Raises
     ------
@@ -84,6 +87,8 @@ def column_names(columns: object) -> tuple[str, ...] | None:
         if not isinstance(name, str):
             raise OptionError(f"columns: expected names, found {name!r}")
         if name in names:
+            if pruning:
+                continue
             raise OptionError(f"columns: {name!r} is there twice; name each column once")
         names.append(name)
     return tuple(names)

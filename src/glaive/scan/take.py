@@ -70,7 +70,7 @@ def take(view: View, rows: object) -> pa.Table:
     At most two requests per data file, after joining ranges less than 64 KiB apart, where
     the rows of a column lie in one page.
     """
-    if type(rows) is list and len(rows) == 1 and type(rows[0]) is int:
+    if type(rows) is list and len(rows) == 1 and type(rows[0]) is int and view.schema.names:
         return _take_one(view, rows[0])
     wanted = positions(rows)
     starts = view.snapshot.row_starts
@@ -78,6 +78,8 @@ def take(view: View, rows: object) -> pa.Table:
         return view.empty()
     low, high = int(wanted.min()), int(wanted.max())
     _check(low, high, starts)
+    if not view.projection.outputs:
+        return view.rows_alone(len(wanted))
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:  # all in one fragment
         bound = view.for_taking(first, len(wanted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 
@@ -63,6 +64,12 @@ class View:
     def empty(self) -> pa.Table:
         """A table of the result's schema without rows."""
         return self.schema.empty_table()
+
+    def rows_alone(self, count: int) -> pa.Table:
+        """A table of so many rows, for a projection without columns."""
+        metadata: Any = self.schema.metadata
+        one = pa.schema([pa.field("rows", pa.null())], metadata)
+        return pa.Table.from_arrays([pa.nulls(count)], schema=one).select([])
 
 
 class Views:
