@@ -13,6 +13,7 @@ from glaive.file.v2.arrays_reader import ArraysFile
 from glaive.file.v2.arrays_writer import ArraysWriter
 from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.container import TAIL_BYTES, Container
+from glaive.file.v2.planes_writer import PlanesWriter
 from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
 from glaive.file.versions import PROFILES, profile_of_footer, resolve_version
@@ -23,7 +24,7 @@ from glaive.io.store import ObjectStore
 __all__ = ["check_encoding_options", "create_writer", "open_reader"]
 
 _READERS = {"layouts": FileV2, "arrays": ArraysFile, "planes": FileV2}
-_WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter, "planes": FileV2Writer}
+_WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter, "planes": PlanesWriter}
 
 
 def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> FileReader:
@@ -104,6 +105,5 @@ def check_encoding_options(
         column_options(schema, encoding_options, profile)
     elif encoding_options:
         raise OptionError(
-            f"encoding_options: format {profile.version} has none; use a newer "
-            "data_storage_version"
+            f"encoding_options: format {profile.version} has none; use a newer data_storage_version"
         )

@@ -16,6 +16,7 @@ _GATED = ("map", "fixed_size_list:struct")
 _PENDING = {
     "layouts": ("dict:", "json", "blob", "fixed_size_list:struct", "map"),
     "arrays": ("json", "blob"),
+    "planes": ("dict:", "json", "blob", "fixed_size_list:struct", "map"),
 }
 """Logical types that the writer of a kind of pages does not write yet."""
 
@@ -36,7 +37,7 @@ def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
                 f"column {path!r} has type {field.arrow_type}, which format {profile.version} "
                 "cannot hold; use data_storage_version 2.2 or newer, or cast the column"
             )
-        packed = field.is_packed and profile.pages == "layouts"
+        packed = field.is_packed and profile.pages != "arrays"
         if logical.startswith(_PENDING[profile.pages]) or packed:
             raise SchemaError(
                 f"column {path!r} has type {field.arrow_type}, which this version of glaive "

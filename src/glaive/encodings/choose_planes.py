@@ -1,0 +1,205 @@
+"""Pick the planes of a 2.3 page, and encode it.
+
+What a 2.2 page would be decides the values. Its levels go with them (dense structure) as
+long as chunks can hold them and no one asked for sparse structure; pages with less than one
+value per chunk of levels, constants with nulls and pages without values have sparse
+structure.
+
+Specification: "Writer choices" in ``docs/format/planes.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.build import block_from_array
+from glaive.encodings.choose import PageOptions, encode_page
+from glaive.encodings.levels import Levels
+from glaive.encodings.limits import level_limits
+from glaive.encodings.options import AUTOMATIC, EncodingOptions
+from glaive.encodings.pages.full_zip import encode_full_zip_page
+from glaive.encodings.protocol import EncodedPage, Layer
+from glaive.encodings.registry import read_encoding
+from glaive.encodings.structure_writer import write_structure
+from glaive.errors import SchemaError
+from glaive.format.pb import encodings21_pb2, encodings23_pb2
+from glaive.types import Where
+
+__all__ = ["encode_planar_page"]
+
+_WHERE = Where("values to be written")
+
+
+def encode_planar_page(
+    array: pa.Array,
+    levels: Levels,
+    rows: int,
+    options: PageOptions,
+    wanted: EncodingOptions = AUTOMATIC,
+) -> EncodedPage:
+    """Encode the visible values of a leaf and their levels as one page.
+
+    Parameters
+    ----------
+    wanted
+        What the author of the column asks for; sparse structure among it.
+    """
+    nested = levels.rep is not None or levels.definition is not None
+    sparse = nested and wanted.structural_encoding == "sparse"
+    if wanted.structural_encoding == "sparse":
+        wanted = replace(wanted, structural_encoding=None)
+    page = None if sparse else encode_page(array, levels, rows, options, wanted)
+    if page is not None:
+        layout = _page_layout(page)
+        kind = layout.WhichOneof("layout")
+        if kind != "constant_layout":
+            return _dense(page, levels.layers)
+        values = _constant(page)
+        if values is None:
+            once = replace(options, scalar_constants=False)
+            return encode_planar_page(array, levels, rows, once, wanted)
+        if not nested and values.HasField("constant"):
+            return _planar(_dense_structure(levels.layers), values, [], rows)
+        return _sparse(values, [], levels, rows)
+    return _encode_sparse(array, levels, rows, options, wanted)
+
+
+def _encode_sparse(
+    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage:
+    """A page of sparse structure, its values encoded as if they were a column without nulls."""
+    valid = _valid(levels)
+    none = encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
+    if valid is not None and not valid.any():
+        return _sparse(none, [], levels, rows)
+    count = len(array)
+    plain = Levels(None, None, (Layer.ALL_VALID_ITEM,), count)
+    page = encode_page(array, plain, count, options, wanted)
+    if page is None:
+        raise SchemaError(f"values of type {array.type} do not fit one page; write fewer rows")
+    layout = _page_layout(page)
+    kind = layout.WhichOneof("layout")
+    if kind == "constant_layout":
+        values = _constant(page)
+        if values is None:
+            once = replace(options, scalar_constants=False)
+            return _encode_sparse(array, levels, rows, once, wanted)
+        return _sparse(values, [], levels, rows)
+    if kind == "full_zip_layout" and valid is not None:
+        # Slots that are null have no value.
+        some = block_from_array(array.filter(pa.array(valid)))
+        encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
+        page = encode_full_zip_page(some, encoding, layers=plain.layers, rows=some.count)
+    values = _value_plane(page, dense=False)
+    return _sparse(values, page.buffers, levels, rows)
+
+
+def _valid(levels: Levels) -> NDArray[np.bool_] | None:
+    """One flag per visible entry; None when all are valid."""
+    if levels.definition is None:
+        return None
+    top = level_limits(levels.layers).visible_def
+    valid = levels.definition[levels.definition <= top] == 0
+    return None if valid.all() else valid
+
+
+# ------------------------------------------------------------------------- messages
+
+
+def _page_layout(page: EncodedPage) -> encodings21_pb2.PageLayout:
+    if not isinstance(page.layout, encodings21_pb2.PageLayout):
+        raise TypeError("a page of two planes already")
+    return page.layout
+
+
+def _constant(page: EncodedPage) -> encodings23_pb2.ValuePlane | None:
+    """The value plane of a constant page; None when its value does not fit the message."""
+    layout = _page_layout(page).constant_layout
+    if layout.HasField("inline_value"):
+        constant = encodings23_pb2.ConstantValues(scalar=layout.inline_value)
+        return encodings23_pb2.ValuePlane(constant=constant)
+    if len(page.buffers) % 2:
+        return None
+    return encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
+
+
+def _dense(page: EncodedPage, layers: tuple[Layer, ...]) -> EncodedPage:
+    values = _value_plane(page, dense=True)
+    return _planar(_dense_structure(layers), values, page.buffers, page.rows)
+
+
+def _dense_structure(layers: tuple[Layer, ...]) -> encodings23_pb2.StructuralPlane:
+    numbers = [encodings21_pb2.RepDefLayer.ValueType(layer) for layer in layers]
+    dense = encodings23_pb2.DenseStructure(layers=numbers)
+    return encodings23_pb2.StructuralPlane(dense=dense)
+
+
+def _sparse(
+    values: encodings23_pb2.ValuePlane, buffers: list[Any], levels: Levels, rows: int
+) -> EncodedPage:
+    structure, payloads = write_structure(levels, rows)
+    plane = encodings23_pb2.StructuralPlane(sparse=structure)
+    return _planar(plane, values, [*buffers, *payloads], rows)
+
+
+def _planar(
+    structure: encodings23_pb2.StructuralPlane,
+    values: encodings23_pb2.ValuePlane,
+    buffers: list[Any],
+    rows: int,
+) -> EncodedPage:
+    layout = encodings23_pb2.PlanarLayout(structure=structure, values=values)
+    return EncodedPage(layout, buffers, rows)
+
+
+def _value_plane(page: EncodedPage, *, dense: bool) -> encodings23_pb2.ValuePlane:
+    """The values of a mini-block or full-zip page, with its levels if they are to be dense."""
+    layout = _page_layout(page)
+    if layout.WhichOneof("layout") == "full_zip_layout":
+        zipped = _zipped(layout.full_zip_layout, dense=dense)
+        return encodings23_pb2.ValuePlane(zipped=zipped)
+    return encodings23_pb2.ValuePlane(chunked=_chunked(layout.mini_block_layout, dense=dense))
+
+
+def _chunked(
+    layout: encodings21_pb2.MiniBlockLayout, *, dense: bool
+) -> encodings23_pb2.ChunkedValues:
+    chunked = encodings23_pb2.ChunkedValues(
+        value_compression=layout.value_compression,
+        num_dictionary_items=layout.num_dictionary_items,
+        num_buffers=layout.num_buffers,
+    )
+    if layout.HasField("dictionary"):
+        chunked.dictionary.CopyFrom(layout.dictionary)
+    if dense:
+        chunked.num_items = layout.num_items
+        levels = encodings23_pb2.DenseChunkLevels(
+            repetition_index_depth=layout.repetition_index_depth
+        )
+        if layout.HasField("rep_compression"):
+            levels.rep_compression.CopyFrom(layout.rep_compression)
+        if layout.HasField("def_compression"):
+            levels.def_compression.CopyFrom(layout.def_compression)
+        chunked.levels.CopyFrom(levels)
+    return chunked
+
+
+def _zipped(layout: encodings21_pb2.FullZipLayout, *, dense: bool) -> encodings23_pb2.ZippedValues:
+    zipped = encodings23_pb2.ZippedValues(
+        value_compression=layout.value_compression,
+        num_items=layout.num_items,
+        num_visible_items=layout.num_visible_items,
+    )
+    if layout.WhichOneof("details") == "bits_per_value":
+        zipped.bits_per_value = layout.bits_per_value
+    else:
+        zipped.bits_per_offset = layout.bits_per_offset
+    if dense:
+        levels = encodings23_pb2.DenseZipLevels(bits_rep=layout.bits_rep, bits_def=layout.bits_def)
+        zipped.levels.CopyFrom(levels)
+    return zipped
