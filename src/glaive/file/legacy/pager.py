@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import FixedList, FixedWidth, Variable
+from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.buffers import items_of
 from glaive.arrow.build import block_from_array
 from glaive.encodings.legacy.lists import encode_lists
@@ -65,7 +65,7 @@ class PageWriter:
         elif pa.types.is_dictionary(kind):
             self._write_plain(one, self._keys(one, array), bounds)
         else:
-            block = block_from_array(array)
+            block = None if pa.types.is_nested(kind) else block_from_array(array)
             if isinstance(block, Variable):
                 self._write_strings(one, block, bounds)
             else:
@@ -90,10 +90,15 @@ class PageWriter:
         self._put(one, offsets, bounds[:-1] * 8, np.diff(bounds))
 
     def _write_plain(self, one: Field, array: Any, bounds: Int64s) -> None:
-        block, items = block_from_array(array), 1
-        while isinstance(block, FixedList):
-            items *= block.dimension
-            block = block.items
+        items = 1
+        while pa.types.is_fixed_size_list(array.type):
+            size = array.type.list_size
+            array = array.values.slice(array.offset * size, len(array) * size)
+            items *= size
+        if pa.types.is_boolean(array.type) and array.null_count:
+            # Of all values only these do not keep what stands in the slot of a null.
+            array = array.fill_null(False)
+        block = block_from_array(array)
         if not isinstance(block, FixedWidth):
             raise SchemaError(
                 f"column {one.name!r} has type {array.type}, which format 0.1 cannot hold"

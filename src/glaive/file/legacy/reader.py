@@ -85,6 +85,11 @@ class LegacyFile:
         return max(number_ids(self.schema.field_ids()).values(), default=-1) + 1
 
     @property
+    def page_table_position(self) -> int:
+        """Where the page table begins."""
+        return int(self._metadata.page_table_position)
+
+    @property
     def schema(self) -> LanceSchema:
         """The schema stored in the file.
 
@@ -158,7 +163,7 @@ class LegacyFile:
             for one in top.walk()
             if column_of.get(one.id, -1) >= 0
         }
-        table = self._metadata.page_table_position
+        table = self.page_table_position
         self._load_tables(table, len(self.batches) - 1, numbers.values())
 
         def pages(one: Field, bits: int, more: int) -> Pages | None:

@@ -26,7 +26,7 @@ from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.manifest import WRITER
 from glaive.format.pb import file_pb2, table_pb2
-from glaive.io.sink import AlignedSink
+from glaive.io.sink import PAD, AlignedSink
 from glaive.io.store import ObjectStore
 from glaive.types import FormatVersion
 
@@ -137,7 +137,10 @@ class LegacyFileWriter:
         metadata.page_table_position = self._sink.write_aligned([table])[0].offset
         if self._measured and len(batches) > 1:
             self._write_statistics(metadata.statistics)
-        metadata.manifest_position = self._write_message(self._schema_message())
+        schema = self._schema_message()
+        if self._sink.position == 0:  # which would mean that there is no schema
+            self._sink.write([PAD])
+        metadata.manifest_position = self._write_message(schema)
         position = self._write_message(metadata)
         major, minor = self._profile.footer
         self._sink.write([LegacyFooter(position, major, minor).build()])
