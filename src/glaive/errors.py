@@ -13,8 +13,9 @@ GlaiveError
 │   └── DatasetExistsError(FileExistsError)   create was asked for, but there is a dataset already
 ├── NotFoundError(LookupError)           no such version, column, index or fragment
 │   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this place
+│   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
-│   └── ColumnNotFoundError(KeyError)    no such column; names the closest ones
+│   └── ColumnNotFoundError(KeyError, ValueError)    no such column; names the closest ones
 ├── RowIndexError(IndexError)            a row position, id or address beyond the rows there are
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
@@ -47,6 +48,7 @@ __all__ = [
     "SchemaError",
     "StoreError",
     "UnsupportedFeatureError",
+    "VersionNotFoundError",
 ]
 
 
@@ -130,11 +132,15 @@ class DatasetNotFoundError(NotFoundError, FileNotFoundError, ValueError):
     """No dataset at this place."""
 
 
+class VersionNotFoundError(NotFoundError, OSError, ValueError):
+    """No such version of the dataset; the message names those there are."""
+
+
 class DataFileMissingError(NotFoundError, FileNotFoundError):
     """A manifest names a file that is not there."""
 
 
-class ColumnNotFoundError(NotFoundError, KeyError):
+class ColumnNotFoundError(NotFoundError, KeyError, ValueError):
     """No such column; the message names the closest ones."""
 
     @classmethod

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from glaive.errors import (
     RowIndexError,
     StoreError,
     UnsupportedFeatureError,
+    VersionNotFoundError,
 )
 
 ROWS = 250
@@ -56,7 +58,7 @@ class TestDescription:
         assert not dataset.has_index
         assert not dataset.has_stable_row_ids
         assert dataset.metadata == dataset.config() == dataset.schema_metadata == {}
-        assert dataset.fragment_ids == [0, 1, 2]
+        assert dataset.fragment_ids() == [0, 1, 2]
         assert len(dataset) == dataset.count_rows() == ROWS
         assert repr(dataset) == f"LanceDataset({str(place)!r}, version=1)"
 
@@ -122,6 +124,8 @@ class TestReading:
     def test_an_unknown_option_is_refused_before_reading(self, dataset: LanceDataset) -> None:
         with pytest.raises(OptionError, match="did you mean 'batch_size'"):
             dataset.to_batches(batchsize=5)
+        with pytest.raises(OptionError, match=r"unknown scan option 'xyzzy'\. Known: batch_re"):
+            dataset.to_table(xyzzy=5)
 
     def test_threads_share_a_dataset(self, dataset: LanceDataset) -> None:
         def work(seed: int) -> bool:
@@ -151,6 +155,10 @@ class TestFragments:
     def test_a_row_of_another_fragment_is_out_of_range(self, dataset: LanceDataset) -> None:
         with pytest.raises(RowIndexError, match=r"position 100 .* fragment 0 has 100 rows"):
             dataset.get_fragments()[0].take([3, 100])
+
+    def test_filters_of_fragments_are_refused(self, dataset: LanceDataset) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="'filter' is not supported"):
+            dataset.get_fragments("id > 3")
 
     def test_one_by_id(self, dataset: LanceDataset) -> None:
         fragment = dataset.get_fragment(2)
@@ -193,8 +201,12 @@ class TestVersions:
 
     @pytest.mark.parametrize("version", [0, 4, -1, 2**64])
     def test_one_that_is_not_there_names_those_that_are(self, grown: Path, version: int) -> None:
-        with pytest.raises(NotFoundError, match=rf"no version {version} .* 1, 2, 3"):
+        with pytest.raises(
+            VersionNotFoundError, match=rf"no version {version} .* 1, 2, 3"
+        ) as caught:
             glaive.dataset(grown, version=version)
+        assert isinstance(caught.value, ValueError)  # pylance: dataset(version=...)
+        assert isinstance(caught.value, OSError)  # pylance: checkout_version(...)
 
     @pytest.mark.parametrize("version", ["main", (None, 3)])
     def test_tags_and_branches_are_refused_by_name(self, grown: Path, version: object) -> None:
@@ -235,6 +247,12 @@ class TestOpening:
     def test_a_path_a_text_or_a_uri(self, place: Path) -> None:
         for uri in (place, str(place), f"file://{place}"):
             assert glaive.dataset(uri).count_rows() == ROWS
+
+    @pytest.mark.parametrize("uri", [None, 5, b"/tmp/t"])
+    def test_a_place_is_text(self, uri: Any) -> None:
+        for use in (glaive.dataset, lambda place: glaive.write_dataset(TABLE, place)):
+            with pytest.raises(OptionError, match="expected a path or a URI"):
+                use(uri)
 
     def test_tuning_options_of_others_have_no_effect(self, place: Path) -> None:
         assert glaive.dataset(place, block_size=4096, index_cache_size=10).count_rows() == ROWS

@@ -58,6 +58,7 @@ def assert_same(place: Path, **options: Any) -> None:
     for mine, other in zip(ours.get_fragments(), theirs.get_fragments(), strict=True):
         assert mine.fragment_id == other.fragment_id
         assert mine.num_deletions == other.num_deletions
+        assert mine.deletion_file() == other.deletion_file()
         assert mine.to_table().equals(other.to_table())
 
 

@@ -83,6 +83,9 @@ class TestModes:
             ("max_rows_per_file", 1.5, OptionError),
             ("data_storage_version", "9.9", OptionError),
             ("max_row_per_file", 5, OptionError),
+            ("enable_stable_row_ids", "yes", OptionError),
+            ("transaction_properties", {"job": 5}, OptionError),
+            ("commit_message", 5, OptionError),
             ("initial_bases", ["x"], UnsupportedFeatureError),
         ],
     )

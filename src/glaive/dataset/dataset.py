@@ -261,17 +261,18 @@ class LanceDataset:
 
     # ----------------------------------------------------------------- fragments
 
-    @property
     def fragment_ids(self) -> list[int]:
         """Ids of the fragments, in order."""
         ids: list[int] = self.manifest.fragment_ids.tolist()
         return ids
 
-    def get_fragments(self) -> list[LanceFragment]:
-        """All fragments, in order."""
+    def get_fragments(self, filter: object = None) -> list[LanceFragment]:
+        """All fragments, in order. ``filter`` is there for the name only."""
+        if filter is not None:
+            raise UnsupportedFeatureError(
+                "get_fragments: 'filter' is not supported. Leave it out, and filter the rows."
+            )
         return [LanceFragment(self, at) for at in range(self.manifest.num_fragments)]
-
-    fragments = property(get_fragments)
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id; ``None`` if the version has none such."""

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from glaive.dataset.scanner import Scanner
 from glaive.errors import RowIndexError
-from glaive.format.fragment import DataFile, DeletionFile, Fragment
+from glaive.format.fragment import DataFile, Fragment
+from glaive.format.paths import deletion_file_path
 from glaive.scan.take import positions, take
 
 if TYPE_CHECKING:
@@ -60,9 +61,14 @@ class LanceFragment:
         """The files that hold the fragment's columns."""
         return list(self.metadata.files)
 
-    def deletion_file(self) -> DeletionFile | None:
-        """The entry of the deletion file, if rows are deleted."""
-        return self.metadata.deletion_file
+    def deletion_file(self) -> str | None:
+        """Path of the deletion file within the dataset, if rows are deleted."""
+        file = self.metadata.deletion_file
+        if file is None:
+            return None
+        return deletion_file_path(
+            self.fragment_id, file.read_version, file.number, bitmap=file.bitmap
+        )
 
     def count_rows(self, filter: object = None) -> int:
         """Live rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from glaive.errors import NotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError, UnsupportedFeatureError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.io.store import ObjectStore
@@ -33,7 +33,7 @@ def find_version(
 
     Raises
     ------
-    NotFoundError
+    VersionNotFoundError
         There is no such version.
     OptionError, UnsupportedFeatureError
         It is no number; tags are not known yet.
@@ -58,7 +58,7 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
 
     Raises
     ------
-    NotFoundError
+    VersionNotFoundError
         The dataset is younger.
     OptionError
         It is no point in time.
@@ -74,5 +74,5 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     before = [one.version for one in versions if one.timestamp < moment]
     if not before:
         first = f"; the first one was made at {versions[0].timestamp}" if versions else ""
-        raise NotFoundError(f"no version of {store.uri} before {moment}{first}")
+        raise VersionNotFoundError(f"no version of {store.uri} before {moment}{first}")
     return before[-1]

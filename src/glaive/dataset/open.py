@@ -86,7 +86,7 @@ def dataset(
     ------
     DatasetNotFoundError
         There is no dataset.
-    NotFoundError
+    VersionNotFoundError
         There is no such version.
     UnsupportedFeatureError
         The dataset uses something this reader does not know; the message names it.
@@ -189,8 +189,8 @@ def write_dataset(
         opened: LanceDataset | None = uri
         store, place, storage_options = uri.store, uri.uri, uri.storage_options
     else:
-        opened, place = None, os.fspath(uri)
-        store = open_store(uri, storage_options)
+        opened, store = None, open_store(uri, storage_options)
+        place = os.fspath(uri)
     source, rows = read_source(data_obj, schema)
     if schema is not None and not source.equals(schema):
         rows = (conform(piece, schema) for piece in rows)

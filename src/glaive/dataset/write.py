@@ -87,6 +87,19 @@ class WriteOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+        for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        texts = [
+            *self.transaction_properties.items(),
+            ("commit_message", self.commit_message or ""),
+        ]
+        for key, text in texts:
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise OptionError(
+                    f"transaction_properties and commit_message: expected text, found {key!r}: "
+                    f"{text!r}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,11 @@ def open_store(
     Raises
     ------
     OptionError
-        The scheme is unknown, the place is empty, or a storage option does not exist.
+        The scheme is unknown, the place is no text or empty, or a storage option does not exist.
     """
-    text = os.fspath(uri)
+    text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    if not isinstance(text, str):
+        raise OptionError(f"uri: expected a path or a URI as text, found {uri!r}")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     scheme, mark, rest = text.partition("://")

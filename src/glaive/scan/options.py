@@ -131,7 +131,7 @@ def _refuse(name: str, value: object) -> None:
         from difflib import get_close_matches
 
         close = get_close_matches(name, [*_NAMES, *_NEUTRAL], n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(f"unknown scan option {name!r}{hint} Known: {', '.join(sorted(_NAMES))}")
     neutral = _NEUTRAL[name]
     if neutral is None or any(value is one for one in neutral) or value in ([], ()):

@@ -25,6 +25,7 @@ from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
     ObjectNotFoundError,
+    VersionNotFoundError,
 )
 from glaive.format.flags import Feature, check_writable, recompute
 from glaive.format.manifest import WRITER, Manifest, encode_manifest
@@ -221,9 +222,7 @@ class _Commit:
     def _version_at_least(self, read: int) -> Manifest:
         try:
             return open_version(self.store, read)
-        except DatasetNotFoundError:
-            raise
-        except LookupError:
+        except VersionNotFoundError:
             return load_manifest(self.store, latest(self.store))
 
     def _catch_up(self, start: int, reach: int) -> Manifest | None:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from glaive.errors import (
     CorruptFileError,
-    NotFoundError,
     ObjectNotFoundError,
+    VersionNotFoundError,
 )
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import NamingScheme, manifest_path, transaction_path
@@ -42,7 +42,7 @@ def open_version(
 
     Raises
     ------
-    NotFoundError
+    VersionNotFoundError
         There is no such version; the message names those there are.
     DatasetNotFoundError
         There is no version at all.
@@ -57,7 +57,7 @@ def open_version(
     newest = latest(store).version
     known = [str(location.version) for location in list_versions(store)]
     shown = ", ".join(known[-20:])
-    raise NotFoundError(
+    raise VersionNotFoundError(
         f"no version {version} of {store.uri}: the newest is {newest}, and there "
         f"{'are' if len(known) > 1 else 'is'} {'…, ' if len(known) > 20 else ''}{shown}. "
         "Older versions may have been cleaned up."
