@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
-from glaive.encodings.choose_dictionary import choose_dictionary, item_encoding
+from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
 from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
 from glaive.encodings.compression import Scheme
@@ -96,22 +96,22 @@ def encode_page(
             return _constant(scalar, levels, rows, options)
     block = block_from_array(array)
     stats = VariableStats.of(block) if isinstance(block, Variable) else None
+    dictionary = None
+    if wanted.structural_encoding != "fullzip":
+        permitted, scheme = options.dictionary_bits, options.dictionary_compression
+        dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
+    if dictionary is not None:
+        whole = dictionary.block
+        items = (whole.items, dictionary.items)
+        page = _mini_page(whole.indices, dictionary.indices, items, levels, rows, options)
+        if page is not None or rows > 1:
+            return page
     widest = stats.longest if stats is not None else _width(array.type)
     if _in_chunks(widest, options, wanted):
-        values, encoding, dictionary = _mini_encoding(block, stats, array.type, options, wanted)
-        if free and dictionary is None and _is_plain(values, encoding, levels):
-            return encode_full_zip_page(values, encoding, layers=levels.layers, rows=rows)
-        page = encode_mini_page(
-            values,
-            encoding,
-            levels.rep,
-            levels.definition,
-            levels.layers,
-            rows,
-            dictionary=dictionary,
-            large_chunks=options.large_chunks,
-            level_runs=options.level_runs,
-        )
+        encoding = _mini_encoding(block, stats, array.type, wanted)
+        if free and _is_plain(block, encoding, levels):
+            return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
+        page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:
             # Its levels do not fit chunks that large.
             return encode_page(array, levels, rows, options, replace(wanted, minichunk_size=None))
@@ -225,26 +225,38 @@ def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
     return isinstance(encoding, Flat) and isinstance(values, FixedWidth) and values.bits % 8 == 0
 
 
-def _mini_encoding(
-    block: Block,
-    stats: VariableStats | None,
-    kind: pa.DataType,
+def _mini_page(
+    values: Block,
+    encoding: ValueEncoding,
+    dictionary: tuple[Block, ValueEncoding] | None,
+    levels: Levels,
+    rows: int,
     options: PageOptions,
-    wanted: EncodingOptions,
-) -> tuple[Block, ValueEncoding, tuple[Block, ValueEncoding] | None]:
-    """Values, encoding and dictionary (items and their encoding) of a mini-block page."""
+) -> EncodedPage | None:
+    return encode_mini_page(
+        values,
+        encoding,
+        levels.rep,
+        levels.definition,
+        levels.layers,
+        rows,
+        dictionary=dictionary,
+        large_chunks=options.large_chunks,
+        level_runs=options.level_runs,
+    )
+
+
+def _mini_encoding(
+    block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
+) -> ValueEncoding:
+    """The encoding of values in chunks."""
     if isinstance(block, FixedList):
-        return block, FixedSizeList.for_block(block), None
-    found = choose_dictionary(block, options.dictionary_bits, wanted)
-    if found is not None:
-        items = found.items
-        dictionary = (items, item_encoding(items, options.dictionary_compression, wanted))
-        return found.indices, fixed_encoding(FixedStats(found.indices), wanted), dictionary
-    if stats is not None:
-        return block, mini_text_encoding(stats, kind, wanted), None
+        return FixedSizeList.for_block(block)
     if isinstance(block, FixedWidth):
-        return block, fixed_encoding(FixedStats(block), wanted), None
-    raise SchemaError(f"values of type {kind} cannot be written yet")
+        return fixed_encoding(FixedStats(block), wanted)
+    if stats is None:
+        raise SchemaError(f"values of type {kind} cannot be written yet")
+    return mini_text_encoding(stats, kind, wanted)
 
 
 def _zip_encoding(

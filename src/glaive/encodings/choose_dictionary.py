@@ -1,18 +1,23 @@
-"""Pick whether values become a dictionary with indices, and how its items are stored.
+"""Pick whether values become a dictionary with indices, and how the two are stored.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
+from glaive.encodings.choose_fixed import estimate, fixed_encoding
+from glaive.encodings.choose_text import coded_bytes
 from glaive.encodings.compression import Scheme
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.stats import WORD_BITS, FixedStats
-from glaive.encodings.text_stats import build_dictionary, dictionary_bytes
+from glaive.encodings.text_stats import VariableStats, build_dictionary, dictionary_bytes
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
@@ -21,36 +26,76 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import SchemaError
 from glaive.kernels.bitpack import BLOCK
 
-__all__ = ["choose_dictionary", "item_encoding"]
+__all__ = ["DictionaryChoice", "choose_dictionary"]
+
+SURE_SHARE = 0.2
+"""Share of the plain bytes below which a dictionary of text is not compared with FSST."""
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryChoice:
+    """A dictionary, and how its indices and items are encoded."""
+
+    block: Dictionary
+    indices: ValueEncoding
+    items: ValueEncoding
 
 
 def choose_dictionary(
-    block: Block, fixed_bits: frozenset[int], wanted: EncodingOptions
-) -> Dictionary | None:
+    block: Block,
+    stats: VariableStats | None,
+    kind: pa.DataType,
+    fixed_bits: frozenset[int],
+    scheme: Scheme | None,
+    wanted: EncodingOptions,
+) -> DictionaryChoice | None:
     """Number the distinct values, when the version allows it and it pays.
 
-    ``fixed_bits`` are the widths for which the version allows it.
+    Parameters
+    ----------
+    stats
+        Of a block of variable width.
+    kind
+        The Arrow type.
+    fixed_bits
+        Widths of fixed-width values for which the version has dictionaries.
+    scheme
+        How the version compresses items of which nothing is said; ``None`` when it never
+        compresses them.
     """
     if isinstance(block, Dictionary):
-        return block
+        return _chosen(block, scheme, wanted)[1]
     if not isinstance(block, Variable) and not (
         isinstance(block, FixedWidth) and block.bits in fixed_bits
     ):
         return None
     found = build_dictionary(block, divisor=wanted.dict_divisor, size_ratio=wanted.dict_size_ratio)
-    if found is None or isinstance(block, Variable) or block.bits not in WORD_BITS:
-        return found
-    # Packing the words themselves may be as small, and is read without the detour.
-    packed = FixedStats(block).packed_bytes
-    return found if dictionary_bytes(found) < packed else None
+    if found is None:
+        return None
+    size, choice = _chosen(found, scheme, wanted)
+    if isinstance(block, FixedWidth):
+        # Packing the words themselves may be as small, and is read without the detour.
+        other = estimate(FixedStats(block), wanted)[0]
+        return choice if size < other else None
+    if stats is None or dictionary_bytes(found) < SURE_SHARE * stats.plain_bytes:
+        return choice
+    return choice if size < coded_bytes(stats, kind, wanted) else None
 
 
-def item_encoding(items: Block, default: Scheme | None, wanted: EncodingOptions) -> ValueEncoding:
-    """How the items of a dictionary are stored: the smallest of what the version allows.
+def _chosen(
+    block: Dictionary, scheme: Scheme | None, wanted: EncodingOptions
+) -> tuple[int, DictionaryChoice]:
+    """The choice with its estimated bytes."""
+    stats = FixedStats(block.indices)
+    item_bytes, items = _item_encoding(block.items, scheme, wanted)
+    size = item_bytes + estimate(stats, wanted)[0]
+    return size, DictionaryChoice(block, fixed_encoding(stats, wanted), items)
 
-    ``default`` is the scheme for items of which nothing is said, ``None`` where the version
-    does not compress dictionaries at all.
-    """
+
+def _item_encoding(
+    items: Block, default: Scheme | None, wanted: EncodingOptions
+) -> tuple[int, ValueEncoding]:
+    """Bytes and encoding of the items: the smallest of what the version allows."""
     candidates: list[ValueEncoding]
     if isinstance(items, Variable):
         candidates = [Plain(items.offset_bits)]
@@ -63,11 +108,10 @@ def item_encoding(items: Block, default: Scheme | None, wanted: EncodingOptions)
     if scheme is not None:
         level = wanted.dict_values_compression_level
         candidates.append(General(scheme, candidates[0], level))
-    if len(candidates) == 1:
-        return candidates[0]
     counts = np.array([items.count], np.int64)
     sizes = [len(one.encode_blocks(items, counts).data) for one in candidates]
-    return candidates[sizes.index(min(sizes))]
+    best = sizes.index(min(sizes))
+    return sizes[best], candidates[best]
 
 
 def _packed(items: FixedWidth) -> list[ValueEncoding]:

@@ -18,7 +18,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import RunLength
 
-__all__ = ["GENERAL_MIN_BUFFER", "fixed_encoding"]
+__all__ = ["GENERAL_MIN_BUFFER", "estimate", "fixed_encoding"]
 
 MIN_GAIN = 0.02
 """Share of the bytes that a costlier encoding must save over plain ones: those are read
@@ -39,7 +39,7 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     """Pick the encoding that makes the values of ``stats`` smallest, as far as it may."""
     if wanted.compression == "none":
         return Flat(stats.block.bits)
-    cheapest = _cheapest(stats, wanted.rle_threshold)
+    cheapest = estimate(stats, wanted)[1]
     scheme = wanted.scheme
     if scheme is None:
         return cheapest
@@ -74,8 +74,11 @@ def _bytes(stats: FixedStats, chunks: EncodedChunks) -> int:
     return sum(int(part.sum()) for part in chunks.sizes) + stats.overhead(len(chunks.counts))
 
 
-def _cheapest(stats: FixedStats, rle_threshold: float | None) -> ValueEncoding:
-    """The encoding with the fewest estimated bytes; plain ones when nothing gains enough."""
+def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEncoding]:
+    """The encoding with the fewest estimated bytes, before general compression.
+
+    Plain ones are preferred while nothing gains enough over them.
+    """
     plain = stats.raw_bytes + stats.overhead(1)
     best: tuple[int, ValueEncoding] | None = None
     for encoding in value_encodings().values():
@@ -84,13 +87,13 @@ def _cheapest(stats: FixedStats, rle_threshold: float | None) -> ValueEncoding:
             continue
         if not isinstance(found[1], Flat) and found[0] > plain * (1 - MIN_GAIN):
             continue
-        if isinstance(found[1], RunLength) and rle_threshold is not None:
+        if isinstance(found[1], RunLength) and wanted.rle_threshold is not None:
             runs = 0 if stats.runs is None else int(stats.runs.pairs.sum())
-            if runs >= rle_threshold * stats.block.count:
+            if runs >= wanted.rle_threshold * stats.block.count:
                 continue
         if best is None or found[0] < best[0]:
             best = found
-    return best[1] if best is not None else Flat(stats.block.bits)
+    return best if best is not None else (plain, Flat(stats.block.bits))
 
 
 def _stretch(block: FixedWidth) -> FixedWidth:

@@ -21,7 +21,7 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.kernels._tier import as_array
 from glaive.kernels.strings import CHUNK_BYTES
 
-__all__ = ["mini_text_encoding", "zip_text_encoding"]
+__all__ = ["coded_bytes", "mini_text_encoding", "zip_text_encoding"]
 
 GENERAL_MIN_VALUE = 32_768
 """Bytes; pages with longer values than this may be compressed value by value."""
@@ -58,7 +58,7 @@ def zip_text_encoding(
     """
     plain = Plain(stats.block.offset_bits)
     packed = General("zstd", plain, wanted.compression_level if wanted.scheme == "zstd" else None)
-    if wanted.scheme is not None and _plain_bytes(stats) >= MIN_BYTES:
+    if wanted.scheme is not None and stats.plain_bytes >= MIN_BYTES:
         if _zstd_share(stats.block) < 1:
             return packed
     elif wanted.compression is None and stats.longest > GENERAL_MIN_VALUE:
@@ -74,18 +74,24 @@ def _coded(
         return plain
     if wanted.compression == "fsst":
         return Fsst.trained(stats.block, plain)
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    found = Fsst.propose(stats) if is_text else None
+    found = _symbols(stats, kind)
     return plain if found is None else replace(found[1], values=plain)
 
 
-def _plain_bytes(stats: VariableStats) -> int:
-    return stats.data_bytes + stats.count * stats.block.offset_bits // 8
+def coded_bytes(stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions) -> int:
+    """Estimate the bytes of the values without a dictionary, before general compression."""
+    found = _symbols(stats, kind) if wanted.compression != "none" else None
+    return stats.plain_bytes if found is None else found[0]
+
+
+def _symbols(stats: VariableStats, kind: pa.DataType) -> tuple[int, Fsst] | None:
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return Fsst.propose(stats) if is_text else None
 
 
 def _gains(stats: VariableStats, plain: Plain, packed: General) -> bool:
     """Whether compression makes chunks from the middle of the values smaller."""
-    size = _plain_bytes(stats)
+    size = stats.plain_bytes
     if size < GENERAL_MIN_BUFFER:
         return False
     block = stats.block

@@ -37,6 +37,7 @@ _CODEC: dict[Scheme, Literal["zstd", "lz4_raw"]] = {"zstd": "zstd", "lz4": "lz4_
 _BEST = {"zstd": (32_768, 131_072), "lz4": (255, 64)}
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_HEADER = 18  # bytes of the longest frame header
+_ZSTD_LEVEL = 3  # its own default; Arrow's is 1
 _LONG_FRAME = 16_384  # uncompressed bytes from which one call per frame beats one stream
 
 
@@ -229,7 +230,10 @@ def compress(
         All results behind each other, and the size in bytes of each. Costs a call per
         buffer.
     """
-    codec = pa.Codec(_CODEC[scheme], compression_level=level if scheme == "zstd" else None)
+    if scheme == "zstd":
+        codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL if level is None else level)
+    else:
+        codec = pa.Codec(_CODEC[scheme])
     width = _PREFIX[scheme]
     parts: list[bytes] = []
     out_sizes = np.empty(len(sizes), np.int64)

@@ -54,6 +54,11 @@ class VariableStats:
         size = int(ends[block.count]) - int(ends[0])
         return cls(block, block.count, size, shortest, longest)
 
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes of the values and their offsets."""
+        return self.data_bytes + self.count * self.block.offset_bits // 8
+
     @cached_property
     def distinct(self) -> int:
         """Distinct values, from a sample: those seen once are scaled by a square root.

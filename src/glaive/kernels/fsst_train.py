@@ -27,7 +27,7 @@ from glaive.kernels.symbols import (
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
-SAMPLE_BYTES: Final = 16_384
+SAMPLE_BYTES: Final = 24_576
 """Text a table is trained on at most, of large inputs."""
 
 SAMPLE_SHARE: Final = 8
@@ -38,8 +38,12 @@ MIN_SAMPLE: Final = 8192
 WINDOW: Final = 512
 """Bytes taken from one value at most."""
 
-ROUND_SHARES: Final = (0.03, 0.1, 0.3, 0.5, 1.0, 1.0, 1.0)
-"""Share of the sample used in each round: early rounds only find short symbols."""
+ROUNDS: Final = ((0.03, 1.0), (0.1, 1.0), (0.3, 1.0), (0.5, 1.0), *((1.0, 0.8),) * 6)
+"""Share of the sample used in each round, and weight of joined pairs.
+
+Early rounds only find short symbols. Later a pair must promise more than a symbol in use:
+otherwise good ones make way for many that each help a little, and every other table is bad.
+"""
 
 MIN_COUNT: Final = 3
 """Occurrences in the whole sample below which a symbol does not pay."""
@@ -52,7 +56,7 @@ BYTE_BOOST: Final = 8
 
 
 def sample_strings(strings: Strings, count: int) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of at most about 16 KiB."""
+    """Return evenly spaced values, or windows of long ones, of at most about 24 KiB."""
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
     budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
@@ -76,16 +80,16 @@ def train_symbols(sample: Strings) -> SymbolTable:
     count = len(as_offsets(sample.offsets, 64)) - 1
     table = best = SymbolTable(())
     smallest = 2 * sample.data.size
-    for number, share in enumerate((*ROUND_SHARES, 1.0)):
+    for share, weight in (*ROUNDS, (1.0, 0.0)):
         steps, firsts = _split(table, sample, max(1, round(count * share)))
         if share == 1.0:
             # A step is one byte, a literal two. Later tables are mostly, not always, better.
             size = len(steps) + int(np.count_nonzero(steps < 256))
             if size < smallest:
                 best, smallest = table, size
-        if len(steps) == 0 or number == len(ROUND_SHARES):
+        if len(steps) == 0 or not weight:
             break
-        table = _choose(table, steps, firsts, share, join=number + 1 < len(ROUND_SHARES))
+        table = _choose(table, steps, firsts, share, weight)
     return best
 
 
@@ -119,10 +123,9 @@ def _choose(
     steps: NDArray[np.uint16],
     firsts: NDArray[np.int64],
     share: float,
-    *,
-    join: bool,
+    weight: float,
 ) -> SymbolTable:
-    """Keep what covers most: of the steps themselves and, with ``join``, of joined pairs."""
+    """Keep what covers most: of the steps themselves, and of joined pairs by their weight."""
     words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
     words[:256] = np.arange(256)
     words[256:] = table.words
@@ -136,20 +139,19 @@ def _choose(
     kept = np.flatnonzero(times >= least)
     found_words, found_sizes = [words[kept]], [sizes[kept]]
     gains = [times[kept] * sizes[kept] * np.where(sizes[kept] == 1, BYTE_BOOST, 1)]
-    if join:
-        left, right = walked[:-1], walked[1:]
-        follows = np.ones(len(walked), np.bool_)
-        follows[firsts[firsts < len(walked)]] = False
-        follows = follows[1:] & (sizes[left] < MAX_SYMBOL_BYTES)
-        left, right = left[follows], right[follows]
-        wide = sizes[right] > 1
-        keys = np.concatenate((left << 9 | right, left[wide] << 9 | head[right[wide]]))
-        pairs, occurs = np.unique(keys, return_counts=True)
-        pairs, occurs = pairs[occurs >= least], occurs[occurs >= least]
-        left, right = pairs >> 9, pairs & 511
-        found_words.append(words[left] | words[right] << (8 * sizes[left]).astype(np.uint64))
-        found_sizes.append(np.minimum(sizes[left] + sizes[right], MAX_SYMBOL_BYTES))
-        gains.append(occurs * found_sizes[1])
+    left, right = walked[:-1], walked[1:]
+    follows = np.ones(len(walked), np.bool_)
+    follows[firsts[firsts < len(walked)]] = False
+    follows = follows[1:] & (sizes[left] < MAX_SYMBOL_BYTES)
+    left, right = left[follows], right[follows]
+    wide = sizes[right] > 1
+    keys = np.concatenate((left << 9 | right, left[wide] << 9 | head[right[wide]]))
+    pairs, occurs = np.unique(keys, return_counts=True)
+    pairs, occurs = pairs[occurs >= least], occurs[occurs >= least]
+    left, right = pairs >> 9, pairs & 511
+    found_words.append(words[left] | words[right] << (8 * sizes[left]).astype(np.uint64))
+    found_sizes.append(np.minimum(sizes[left] + sizes[right], MAX_SYMBOL_BYTES))
+    gains.append((occurs * found_sizes[1] * weight).astype(np.int64))
     return _best(np.concatenate(found_words), np.concatenate(found_sizes), np.concatenate(gains))
 
 

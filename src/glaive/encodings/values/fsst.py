@@ -77,7 +77,7 @@ class Fsst(ValueEncoding):
         if not isinstance(stats, VariableStats):
             return None
         block = stats.block
-        plain = stats.data_bytes + stats.count * block.offset_bits // 8
+        plain = stats.plain_bytes
         if stats.longest < MIN_LONGEST or plain < MIN_BYTES:
             return None
         sample, table = _trained(block)
