@@ -19,6 +19,12 @@ __all__ = ["MiniBlockForm"]
 MAX_BUFFERS = 64
 """Value buffers per chunk at most; nothing that exists needs more than a handful."""
 
+MAX_ITEMS = 2**31 - 1
+"""Items of a dictionary at most."""
+
+MAX_IMPLIED_ITEMS = 65_536
+"""Items of a dictionary whose encoding has no payload: no bytes bound their number."""
+
 MAX_FORMS = 256
 """Forms to remember; text pages have one each, as it includes their symbol table."""
 
@@ -101,6 +107,8 @@ class MiniBlockForm:
         ):
             given = message.HasField(field)
             parts[name] = read_encoding(getattr(message, field), where) if given else None
+        if parts["dictionary"] is not None:
+            _check_items(parts["dictionary"], message.num_dictionary_items, where)
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
         level_pieces = (parts["rep"] is not None) + (parts["definition"] is not None)
         width = 4 if message.has_large_chunk else 2
@@ -139,6 +147,14 @@ class MiniBlockForm:
 
 
 _FORMS: dict[bytes, MiniBlockForm] = {}
+
+
+def _check_items(dictionary: ValueEncoding, count: int, where: Where) -> None:
+    most = MAX_ITEMS if dictionary.has_payload else MAX_IMPLIED_ITEMS
+    if count > most:
+        raise CorruptFileError(
+            "dictionary items", expected=f"at most {most}", found=str(count), where=where
+        )
 
 
 def _check_repetition(max_rep: int, rep: ValueEncoding | None, depth: int, where: Where) -> None:
