@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 
 from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.file.legacy.profile import LegacyProfile
-from glaive.file.legacy.reader import LegacyFile
-from glaive.file.legacy.writer import LegacyFileWriter
 from glaive.file.protocol import FileReader, FileWriter
-from glaive.file.v2.arrays_reader import ArraysFile
-from glaive.file.v2.arrays_writer import ArraysWriter
-from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.container import TAIL_BYTES, Container
-from glaive.file.v2.planes_writer import PlanesWriter
-from glaive.file.v2.reader import FileV2
-from glaive.file.v2.writer import FileV2Writer
 from glaive.file.versions import PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
 from glaive.io.store import ObjectStore
 
+if TYPE_CHECKING:
+    from glaive.file.v2.column_options import GivenOptions
+
 __all__ = ["check_encoding_options", "create_writer", "open_reader"]
 
-_READERS = {"layouts": FileV2, "arrays": ArraysFile, "planes": FileV2}
-_WRITERS = {"layouts": FileV2Writer, "arrays": ArraysWriter, "planes": PlanesWriter}
+_READERS = {
+    "layouts": "glaive.file.v2.reader:FileV2",
+    "arrays": "glaive.file.v2.arrays_reader:ArraysFile",
+    "planes": "glaive.file.v2.reader:FileV2",
+}
+_WRITERS = {
+    "layouts": "glaive.file.v2.writer:FileV2Writer",
+    "arrays": "glaive.file.v2.arrays_writer:ArraysWriter",
+    "planes": "glaive.file.v2.planes_writer:PlanesWriter",
+}
+
+
+@cache
+def _load(place: str) -> Any:
+    """The class at ``module:name``; a process loads only the page grammars it meets."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> FileReader:
@@ -56,8 +70,11 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
         ) from error
     profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
     if isinstance(profile, LegacyProfile):
+        from glaive.file.legacy.reader import LegacyFile
+
         return LegacyFile(reader, tail, profile)
-    return _READERS[profile.pages](Container(reader, tail), profile)
+    opened: FileReader = _load(_READERS[profile.pages])(Container(reader, tail), profile)
+    return opened
 
 
 def create_writer(
@@ -90,16 +107,21 @@ def create_writer(
     """
     profile = PROFILES[resolve_version(version)]
     if isinstance(profile, LegacyProfile):
+        from glaive.file.legacy.writer import LegacyFileWriter
+
         check_encoding_options(schema, version, encoding_options)
         return LegacyFileWriter(store, path, schema, profile, dictionaries=dictionaries)
-    writer = _WRITERS[profile.pages]
-    return writer(store, path, schema, profile, encoding_options=encoding_options)
+    writer = _load(_WRITERS[profile.pages])
+    begun: FileWriter = writer(store, path, schema, profile, encoding_options=encoding_options)
+    return begun
 
 
 def check_encoding_options(
     schema: LanceSchema, version: str | None, encoding_options: GivenOptions | None
 ) -> None:
     """Refuse options and keys of the schema's metadata, as :func:`create_writer` would."""
+    from glaive.file.v2.column_options import column_options
+
     profile = PROFILES[resolve_version(version)]
     if not isinstance(profile, LegacyProfile):
         column_options(schema, encoding_options, profile)
