@@ -56,7 +56,7 @@ class Demo:
 
 @click.command(
     "demo",
-    epilog=examples("glaive demo", "glaive demo --directory /tmp/flights --master 'local[2]'"),
+    epilog=examples("glaive demo", "glaive demo --directory flights-demo --master 'local[2]'"),
 )
 @click.option(
     "--directory",
