@@ -9,11 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.dataset.conform import conform
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.history import find_version, version_as_of
-from glaive.dataset.source import read_source
-from glaive.dataset.write import WriteOptions, commit_fragments, find_target, write_fragments
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
@@ -169,6 +166,16 @@ def write_dataset(
     StoreError
         The place is not writable or failed. No version was made.
     """
+    # Here and not above: opening and reading load nothing of what writing needs.
+    from glaive.dataset.conform import conform
+    from glaive.dataset.source import read_source
+    from glaive.dataset.write import (
+        WriteOptions,
+        commit_fragments,
+        find_target,
+        write_fragments,
+    )
+
     if options:
         _check_options("write_dataset", options, _WRITE_IGNORED, _WRITE_LATER, write_dataset)
     if use_legacy_format is not None and data_storage_version is None:
