@@ -106,11 +106,14 @@ def _gains(stats: VariableStats, plain: Plain, packed: General) -> bool:
 
 def _zstd_share(block: Variable) -> float:
     """What zstd leaves of a few of the values; images and audio are compressed already."""
-    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")
-    picks = np.linspace(0, block.count - 1, _TRIED_VALUES).astype(np.int64)
+    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+    # Evenly spaced among the bytes: many values may be nulls without any.
+    first, last = int(ends[0]), int(ends[-1])
+    places = first + (2 * np.arange(_TRIED_VALUES) + 1) * (last - first) // (2 * _TRIED_VALUES)
+    picks = np.unique(np.searchsorted(ends, places, side="right") - 1)
     codec = pa.Codec("zstd", compression_level=1)
     raw = packed = 0
-    for at in picks.tolist():
+    for at in picks[picks < block.count].tolist():
         value = block.data.slice(int(ends[at]), int(ends[at + 1] - ends[at]))
         raw += value.size
         packed += 8 + codec.compress(value).size

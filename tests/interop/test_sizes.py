@@ -1,0 +1,129 @@
+"""Files of glaive are not larger than those of pylance, column by column and in all."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.interop.cases import COLUMNS, column
+
+import glaive
+from glaive.file.v2.container import Container
+from glaive.format.fields import LanceSchema
+from glaive.io.local import LocalStore
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+ROWS = 50_000
+MANY_PAGES = ("list_long", "string_long", "binary_long")
+"""Columns that glaive cuts into pages where pylance leaves one array in one page: every page
+of theirs has the same dictionary again."""
+
+WORSE = 1.03
+PADDING = 320
+"""Bytes a column may be larger in any case; buffers begin at multiples of 64."""
+
+
+def _few(rng: np.random.Generator, count: int, kind: str = "i8") -> pa.Array:
+    """That many distinct words, far apart."""
+    return pa.array(rng.integers(0, 2**31, count).astype(kind)[rng.integers(0, count, ROWS)])
+
+
+def _rare(rng: np.random.Generator, values: list[str]) -> pa.Array:
+    """These values at random places, and nulls elsewhere."""
+    places = np.sort(rng.choice(ROWS, len(values), replace=False))
+    return pa.array(values).take(
+        pa.array(np.searchsorted(places, np.arange(ROWS)), mask=~np.isin(np.arange(ROWS), places))
+    )
+
+
+def _words(numbers: np.ndarray, text: str) -> pa.Array:  # type: ignore[type-arg]  # any integers
+    return pa.array([text.format(number) for number in numbers.tolist()])
+
+
+def _typical() -> dict[str, pa.Array]:
+    rng = np.random.default_rng(5)
+    low, mid = rng.integers(0, 50, ROWS), rng.integers(0, 10_000, ROWS)
+    days = rng.integers(0, 365, ROWS) * 86_400_000 + 1_700_000_000_000
+    normal = rng.normal(size=ROWS)
+    seen = np.arange(ROWS)
+    prose = np.array(["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and"])
+    return {
+        "few_int64": _few(rng, 300),
+        "many_int64": _few(rng, 3000),
+        "few_int32": _few(rng, 300, "i4"),
+        "few_strings": _words(low, "city of {}"),
+        "many_strings": _words(mid, "customer {} in town"),
+        "half_distinct": _words(rng.integers(0, 25_000, ROWS), "customer {} in town"),
+        "skewed_strings": _words(rng.zipf(1.3, ROWS) % 100_000, "word{}"),
+        "skewed_ints": pa.array(rng.zipf(1.3, ROWS) % 10**12),
+        "few_binary": _words(low, "x{}").cast(pa.binary()),
+        "few_decimals": pa.array(low).cast(pa.decimal128(21, 2)),
+        "short_strings": _words(seen % 1000, "{:03d}"),
+        "urls": pa.array([f"https://example.org/{i % 4}/{i * 7919 % 9973}?q={i}" for i in seen]),
+        "json": pa.array([f'{{"id": {i}, "name": "user {i % 99}", "x": {i % 7}}}' for i in seen]),
+        "ids": _words(rng.integers(0, 2**63, ROWS), "{:016x}"),
+        "addresses": pa.array([f"10.{a}.{b}.1" for a, b in rng.integers(0, 256, (ROWS, 2))]),
+        "timestamps": pa.array(np.cumsum(rng.integers(0, 5000, ROWS)) + 1_700_000_000_000_000),
+        "days": pa.array(days, pa.timestamp("ms")),
+        "rounded": pa.array(np.round(normal, 1)),
+        "rounded_32": pa.array(np.round(normal, 1).astype("f4")),
+        "prices": pa.array(np.round(rng.random(ROWS) * 1000, 2)),
+        "sorted": pa.array(np.sort(rng.integers(0, 10**9, ROWS))),
+        "sorted_few": pa.array(np.sort(low)),
+        "sequence": pa.array(seen),
+        "mostly_zero": pa.array(np.where(rng.random(ROWS) < 0.01, mid << 30, 0)),
+        "mostly_null": pa.array(normal, mask=rng.random(ROWS) > 0.01),
+        "negative": pa.array(low - 25),
+        "runs_of_flags": pa.array(np.repeat(rng.random(ROWS // 50) < 0.5, 50)),
+        "empty_lists": pa.array([[] if i % 3 else None for i in seen], pa.list_(pa.int32())),
+        "few_tags": pa.array([[f"tag{j}" for j in range(i % 4)] or None for i in seen]),
+        "articles": _rare(
+            rng, [" ".join(prose[picks]) for picks in rng.integers(0, 10, (99, 8000))]
+        ),
+        "long_strings": _rare(rng, [f"{at:05d}" * 100 for at in mid[:99]] * 100),
+    }
+
+
+@cache
+def _table() -> pa.Table:
+    made = _typical()
+    for name in COLUMNS:
+        if name not in MANY_PAGES:
+            made[name] = column(name, ROWS, nulls=False)
+            made[f"{name}_nulls"] = column(name, ROWS, nulls=True)
+    return pa.table(made)
+
+
+def _sizes(writer: ModuleType, uri: str, version: str) -> tuple[dict[str, int], int]:
+    """Bytes of the buffers of each column, and of the file."""
+    table = _table()
+    writer.write_dataset(table, uri, data_storage_version=version)
+    (path,) = (Path(uri) / "data").iterdir()
+    file = Container(LocalStore(uri).open(f"data/{path.name}"))
+    sizes, at = {}, 0
+    for field in LanceSchema.from_arrow(table.schema).fields:
+        leaves = [file.column(at + leaf) for leaf, _ in enumerate(field.leaf_columns())]
+        at += len(leaves)
+        sizes[field.name] = sum(sum(page.buffer_sizes) for leaf in leaves for page in leaf.pages)
+    assert at == file.footer.columns
+    return sizes, path.stat().st_size
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_no_column_is_larger_than_with_pylance(tmp_path: Path, version: str) -> None:
+    ours, our_file = _sizes(glaive, str(tmp_path / "glaive"), version)
+    theirs, their_file = _sizes(lance, str(tmp_path / "pylance"), version)
+    larger = {
+        name: (size, theirs[name])
+        for name, size in ours.items()
+        if size > theirs[name] * WORSE + PADDING
+    }
+    assert not larger, "bytes with glaive and with pylance"
+    assert our_file <= their_file
