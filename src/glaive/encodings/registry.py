@@ -14,15 +14,17 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding
-from glaive.encodings.plane_protocol import StructuralPlane, ValuePlane
 from glaive.encodings.protocol import PageBytes, PageReader, ValueEncoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.encodings.plane_protocol import StructuralPlane, ValuePlane
 
 __all__ = [
     "array_encoding",
@@ -49,8 +51,8 @@ _PLANES: dict[str, type[ValuePlane]] = {}
 V = TypeVar("V", bound=type[ValueEncoding])
 P = TypeVar("P", bound=type[PageReader])
 A = TypeVar("A", bound=type[ArrayEncoding])
-S = TypeVar("S", bound=type[StructuralPlane])
-W = TypeVar("W", bound=type[ValuePlane])
+S = TypeVar("S", bound="type[StructuralPlane]")
+W = TypeVar("W", bound="type[ValuePlane]")
 
 
 def value_encoding(cls: V) -> V:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.protocol import FileReader, FileWriter
 from glaive.file.v2.container import TAIL_BYTES, Container
-from glaive.file.versions import PROFILES, profile_of_footer, resolve_version
+from glaive.file.versions import DEFAULT, PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
 from glaive.io.store import ObjectStore
@@ -102,8 +103,12 @@ def create_writer(
     ------
     SchemaError
         The version cannot hold a column's type.
-    OptionError, UnsupportedFeatureError
-        There is no such version, or glaive does not write it.
+    OptionError
+        There is no such version.
+
+    Notes
+    -----
+    The first file of a process in a version that is not stable yet logs a warning.
     """
     profile = PROFILES[resolve_version(version)]
     if isinstance(profile, LegacyProfile):
@@ -111,9 +116,21 @@ def create_writer(
 
         check_encoding_options(schema, version, encoding_options)
         return LegacyFileWriter(store, path, schema, profile, dictionaries=dictionaries)
+    if not profile.stable:
+        _warn_unstable(str(profile.version))
     writer = _load(_WRITERS[profile.pages])
     begun: FileWriter = writer(store, path, schema, profile, encoding_options=encoding_options)
     return begun
+
+
+@cache
+def _warn_unstable(version: str) -> None:
+    logging.getLogger(__name__).warning(
+        "Format %s is not stable yet: later readers may not know files written in it now. Keep "
+        "data that matters in format %s.",
+        version,
+        DEFAULT,
+    )
 
 
 def check_encoding_options(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.footer import FileFooter
-from glaive.format.pb import encodings21_pb2, encodings23_pb2, file2_pb2, file_pb2
+from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
 from glaive.kernels._tier import as_array
@@ -29,10 +29,8 @@ __all__ = ["TAIL_BYTES", "Container", "parse_page_layout"]
 TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
 
-_LAYOUTS: dict[str, Any] = {
-    "lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
-    "lance.encodings23.PlanarLayout": encodings23_pb2.PlanarLayout,
-}
+_PAGE_LAYOUT = "lance.encodings21.PageLayout"
+_PLANAR_LAYOUT = "lance.encodings23.PlanarLayout"
 _PAIR = 16
 
 
@@ -164,8 +162,13 @@ class Container:
 def _layout(raw: bytes) -> Any:
     """Parse an Any with a page layout; pages of many files share these bytes."""
     name, message = unseal(raw)
-    kind = _LAYOUTS.get(name)
-    return name if kind is None else kind.FromString(message)
+    if name == _PAGE_LAYOUT:
+        return encodings21_pb2.PageLayout.FromString(message)
+    if name == _PLANAR_LAYOUT:
+        from glaive.format.pb import encodings23_pb2
+
+        return encodings23_pb2.PlanarLayout.FromString(message)
+    return name
 
 
 def parse_page_layout(raw: bytes, where: Where) -> Any:
@@ -178,8 +181,8 @@ def parse_page_layout(raw: bytes, where: Where) -> Any:
         ) from None
     if isinstance(layout, str):
         raise UnsupportedFeatureError(
-            f"unknown page encoding {layout!r} (in {where}); this reader knows "
-            f"{', '.join(_LAYOUTS)}. "
+            f"unknown page encoding {layout!r} (in {where}); this reader knows {_PAGE_LAYOUT} "
+            f"and {_PLANAR_LAYOUT}. "
             "The file was written in a format version that this glaive does not read yet."
         )
     return layout
