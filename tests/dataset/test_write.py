@@ -15,6 +15,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.write import WriteOptions, commit_fragments, find_target, write_fragments
 from glaive.errors import (
+    CommitConflictError,
     DatasetExistsError,
     OptionError,
     SchemaError,
@@ -127,6 +128,51 @@ class TestConcurrency:
             won = list(pool.map(work, range(6)))
         assert sum(won) == 1
         assert glaive.dataset(tmp_path / "t").to_table()["id"].to_pylist() == [won.index(True)]
+
+
+class TestOtherWriters:
+    """Another writer makes a version while rows are being written."""
+
+    def write(self, place: Path, mode: str, other: pa.Table, other_mode: str) -> LanceDataset:
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield from TABLE.slice(0, 1).to_batches()
+            glaive.write_dataset(other, place, mode=other_mode)
+            yield from TABLE.slice(1).to_batches()
+
+        return glaive.write_dataset(rows(), place, mode=mode)
+
+    def test_both_append(self, tmp_path: Path) -> None:
+        glaive.write_dataset(TABLE, tmp_path)
+        assert self.write(tmp_path, "append", TABLE, "append").count_rows() == 9
+
+    @pytest.mark.parametrize("other_mode", ["append", "create", "overwrite"])
+    def test_both_append_to_nothing(self, tmp_path: Path, other_mode: str) -> None:
+        written = self.write(tmp_path, "append", TABLE, other_mode)
+        assert written.version == 2
+        assert written.to_table().equals(pa.concat_tables([TABLE, TABLE]))
+
+    def test_an_append_to_nothing_that_does_not_fit_what_came(self, tmp_path: Path) -> None:
+        with pytest.raises(SchemaError, match="'name' is no column"):
+            self.write(tmp_path / "1", "append", TABLE.select(["id"]), "append")
+        with pytest.raises(CommitConflictError, match="append them again"):
+            self.write(tmp_path / "2", "append", TABLE.select(["name", "id"]), "append")
+        strict = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+        with pytest.raises(CommitConflictError, match="append them again"):
+            self.write(tmp_path / "3", "append", TABLE.cast(strict), "append")
+
+    def test_two_may_not_create(self, tmp_path: Path) -> None:
+        with pytest.raises(DatasetExistsError, match="version 1 is there"):
+            self.write(tmp_path, "create", TABLE, "append")
+
+    def test_an_overwrite_replaces_appends_and_conflicts_with_overwrites(
+        self, tmp_path: Path
+    ) -> None:
+        glaive.write_dataset(TABLE, tmp_path)
+        assert self.write(tmp_path, "overwrite", TABLE, "append").count_rows() == 3
+        for mode in ("append", "overwrite"):
+            with pytest.raises(CommitConflictError, match="overwrite"):
+                self.write(tmp_path, mode, TABLE, "overwrite")
+        assert glaive.dataset(tmp_path).to_table().equals(TABLE)
 
 
 class TestFiles:

@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from glaive.dataset.conform import check_names, conform, match_schema
 from glaive.dataset.source import Rows
-from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError, StoreError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    OptionError,
+    StoreError,
+)
 from glaive.file.open import check_encoding_options, create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.file.versions import resolve_version
@@ -197,15 +203,55 @@ def commit_fragments(
 
     ``once`` names a transaction property that identifies this commit: a version that has it
     already is returned instead of making another one.
+
+    Where rows are appended to a dataset that was not there, and another writer was first to
+    create it, they are appended to what is there now.
     """
+    fragments = tuple(fragments)
+    try:
+        return _commit(target, fragments, options, once)
+    except DatasetExistsError:
+        if options.mode != "append":
+            raise
+        return _commit(_created_meanwhile(target), fragments, options, once)
+
+
+def _created_meanwhile(target: Target) -> Target:
+    """The target as it is now; files written for the one before must go with it.
+
+    Raises
+    ------
+    SchemaError
+        The rows do not fit the dataset.
+    CommitConflictError
+        They would fit, but their files name the columns by other ids.
+    """
+    base = open_latest(target.store)
+    where = target.store.uri
+    schema = match_schema(target.schema.to_arrow(), base.schema, where=where)
+    written = {(one.id, one.name, one.logical_type) for one in target.schema.walk()}
+    needed = {(one.id, one.name, one.logical_type) for one in schema.walk()}
+    if written != needed or not all(
+        base.schema.field_by_id(one.id).nullable for one in target.schema.walk() if one.nullable
+    ):
+        raise CommitConflictError(
+            f"{where} was created by another writer while these rows were written, with columns "
+            "in another order or of other forms. Nothing is wrong with the rows: append them again."
+        )
+    return replace(target, base=base, schema=schema)
+
+
+def _commit(
+    target: Target, fragments: tuple[Fragment, ...], options: WriteOptions, once: str | None
+) -> Manifest:
     properties = dict(options.transaction_properties)
     if options.commit_message is not None:
         properties[_MESSAGE] = options.commit_message
     operation: TableOperation
     if target.base is not None and options.mode == "append":
-        operation = Append(tuple(fragments))
+        operation = Append(fragments)
     else:
-        operation = Overwrite(fragments=tuple(fragments), schema=target.schema)
+        operation = Overwrite(fragments=fragments, schema=target.schema)
     base = target.base
     transaction = Transaction(
         read_version=0 if base is None else base.version,
