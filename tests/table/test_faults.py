@@ -116,3 +116,16 @@ def test_an_outcome_that_cannot_be_learned_is_said_so(store: ObjectStore) -> Non
     assert commit_transaction(store, mine, base=base).version == 2
     with pytest.raises(ObjectNotFoundError):
         load_numbered(store, 3, "V2")
+
+
+def test_a_hint_that_cannot_be_read_is_no_failure(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = create(store)
+    late = append(base)
+    commit_transaction(store, append(base), base=base)
+    failing = CountingStore(store)
+    failing.inject(Fault(at=1, kind="fail", method="get", path="hint"))
+    with caplog.at_level("DEBUG"):
+        assert commit_transaction(failing, late, base=base).version == 3
+    assert "version hint" in caplog.text

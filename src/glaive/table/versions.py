@@ -102,10 +102,16 @@ def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -
 
 
 def read_hint(store: ObjectStore) -> int | None:
-    """The version the hint names; ``None`` if there is none to be read. One request."""
+    """The version the hint names; ``None`` if there is none to be read. One request.
+
+    A failure is logged: a listing tells the same.
+    """
     try:
         found = json.loads(store.get(HINT).to_pybytes())
-    except (ObjectNotFoundError, ValueError):
+    except ObjectNotFoundError:
+        return None
+    except (StoreError, ValueError) as error:
+        _logger.debug("version hint of %s not read: %s", store.uri, error)
         return None
     version = found.get("version") if isinstance(found, dict) else None
     return version if isinstance(version, int) and version > 0 else None
