@@ -12,10 +12,10 @@ from tests.interop.cases import COLUMNS, table
 
 from glaive.errors import (
     ColumnNotFoundError,
+    CorruptFileError,
     OptionError,
     RowIndexError,
     SchemaError,
-    UnsupportedFeatureError,
 )
 from glaive.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
@@ -97,18 +97,30 @@ def test_a_small_cache_makes_small_pages(tmp_path: Path) -> None:
     assert sum(page.rows for page in layout.columns[0].pages) == 5000
 
 
-def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.lance")
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path, version: str) -> None:
+    path = _write(tmp_path / "a.lance", version=version)
     layout = LanceFileReader(path).metadata()
-    pages = [page for column in layout.columns for page in column.pages]
-    places = [buffer for page in pages for buffer in page.buffers]
-    places += [*layout.global_buffers, layout.column_metadata, layout.footer]
+    places = [place for column in layout.columns for place in column.places()]
+    places += layout.sections
     places.sort(key=lambda place: place.position)
-    gaps = [b.position - a.position - a.size for a, b in pairwise(places)]
-    assert all(0 <= gap < 64 for gap in gaps)
-    assert places[-1].position + places[-1].size == path.stat().st_size == layout.size
+    between = [(a.end, b.position - a.end) for a, b in pairwise(places)]
+    assert all(0 <= size < 64 for _, size in between)
+    assert [(gap.position, gap.size) for gap in layout.gaps()] == [gap for gap in between if gap[1]]
+    assert {gap.kind for gap in layout.gaps()} == {"padding"}
+    assert places[-1].end == path.stat().st_size == layout.size
     assert [column.path for column in layout.columns] == ["id", "name", "f"]
     assert json.loads(json.dumps(layout.to_dict()))["rows"] == 5000
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "legacy"])
+def test_the_layout_knows_what_buffers_hold(tmp_path: Path, version: str) -> None:
+    layout = LanceFileReader(_write(tmp_path / "a.lance", version=version)).metadata()
+    kinds = {place.kind for column in layout.columns for place in column.places()}
+    assert kinds <= {
+        "chunk table", "chunks", "dictionary", "values", "offsets", "bytes", "indices",
+    }  # fmt: skip
+    assert all(page.bytes_per_value for column in layout.columns[:1] for page in column.pages)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -153,13 +165,38 @@ def test_sessions_open_files_below_one_place(tmp_path: Path) -> None:
     assert not session.contains("again.lance")
 
 
-def test_files_of_format_0_1_have_no_layout_to_show(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.lance", pa.table({"a": [1]}), version="legacy")
-    with pytest.raises(UnsupportedFeatureError, match=r"format 0\.1"):
+def test_files_of_format_0_1_show_pages_statistics_and_sections(tmp_path: Path) -> None:
+    dictionary = pa.array([f"key {i % 3}" for i in range(5000)]).dictionary_encode()
+    lists = pa.array([[i] * (i % 3) for i in range(5000)])
+    rows = ROWS.append_column("key", dictionary).append_column("list", lists)
+    path = _write(tmp_path / "a.lance", rows, version="legacy")
+    layout = LanceFileReader(path).metadata()
+    assert [column.path for column in layout.columns] == [
+        "id", "name", "f", "key", "list", "list.item",
+    ]  # fmt: skip
+    by_path = {column.path: column for column in layout.columns}
+    assert [page.rows for page in by_path["id"].pages] == [1024] * 4 + [904]
+    assert by_path["id"].ratio == 1.0
+    assert by_path["name"].encodings == ("var_binary",)
+    assert [place.kind for place in by_path["key"].buffers] == ["dictionary", "dictionary"]
+    assert by_path["list.item"].values == sum(i % 3 for i in range(5000))
+    assert {place.kind for place in layout.sections} == {
+        "schema", "page table", "statistics", "page table of statistics", "metadata and footer",
+    }  # fmt: skip
+    assert all(gap.kind == "padding" and gap.size < 64 for gap in layout.gaps())
+    assert layout.sections[-1].end == path.stat().st_size
+
+
+def test_a_damaged_page_table_of_format_0_1_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.lance", version="legacy")
+    table = LanceFileReader(path).metadata().column_metadata
+    data = bytearray(path.read_bytes())
+    data[table.position : table.position + 8] = (1 << 62).to_bytes(8, "little")
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match="page table"):
         LanceFileReader(path).metadata()
 
 
-@pytest.mark.interop
 def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path: Path) -> None:
     lance_file = pytest.importorskip("lance.file", reason="install the 'interop' group")
     ours, theirs = tmp_path / "ours.lance", tmp_path / "theirs.lance"

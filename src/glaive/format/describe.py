@@ -19,6 +19,7 @@ __all__ = ["EncodingNode", "describe_encoding"]
 
 _ROOTS: dict[str, Any] = {
     "lance.encodings.ArrayEncoding": encodings20_pb2.ArrayEncoding,
+    "lance.encodings.ColumnEncoding": encodings20_pb2.ColumnEncoding,
     "lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
     "lance.encodings23.PlanarLayout": encodings23_pb2.PlanarLayout,
 }

@@ -90,6 +90,25 @@ class LegacyFile:
         return int(self._metadata.page_table_position)
 
     @property
+    def metadata_position(self) -> int:
+        """Where the message at the end of the file begins: its length."""
+        return LegacyFooter.parse(self._tail, self.reader.size, where=self.path).position
+
+    @property
+    def schema_position(self) -> int:
+        """Where the schema begins, with its length; 0 in a file that has none."""
+        return int(self._metadata.manifest_position)
+
+    def statistics_table(self) -> tuple[int, int] | None:
+        """Position of the page table of the statistics, and its entries; None without."""
+        if not self._metadata.HasField("statistics"):
+            return None
+        wire = self._metadata.statistics
+        schema = LanceSchema.from_wire(wire.schema, where=self.path)
+        ids = wire.fields or schema.field_ids()
+        return int(wire.page_table_position), max(number_ids(ids).values(), default=-1) + 1
+
+    @property
     def schema(self) -> LanceSchema:
         """The schema stored in the file.
 
@@ -182,6 +201,12 @@ class LegacyFile:
             for one in fields
         ]
         return LegacyColumns(bound, self.num_rows, self.reader)
+
+    def page_table(self, numbers: Iterable[int]) -> dict[int, Int64s]:
+        """Rows of the page table: a (position, length) pair per batch."""
+        wanted, table = set(numbers), self.page_table_position
+        self._load_tables(table, len(self.batches) - 1, wanted)
+        return {one: self._tables[table, one] for one in wanted}
 
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> None:
         """Read those rows of a page table that are not known yet; one request."""
