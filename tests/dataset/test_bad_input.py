@@ -20,6 +20,11 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from glaive.format.flags import Feature
+from glaive.format.manifest import encode_manifest
+from glaive.format.paths import manifest_path
+from glaive.io.uri import open_store
+from glaive.table.load import open_latest
 
 TABLE = pa.table(
     {"id": np.arange(3000), "name": [f"name {i % 70}" for i in range(3000)], "f": np.ones(3000)}
@@ -145,6 +150,45 @@ def test_a_place_where_nothing_can_be_made_is_named() -> None:
         pytest.skip("there is no such place here")
     with pytest.raises(StoreError, match=r"cannot write /proc/glaive/t/"):
         glaive.write_dataset(TABLE, "/proc/glaive/t")
+
+
+def change_manifest(place: Path, **values: int) -> None:
+    """Set fields of the newest manifest, as another writer might."""
+    store = open_store(place)
+    base = open_latest(store)
+    wire = type(base.wire)()
+    wire.CopyFrom(base.wire)
+    for name, value in values.items():
+        setattr(wire, name, value)
+    pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
+    store.put(manifest_path(base.version), pieces)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_dataset_that_may_not_be_written_is_left_alone(place: Path, mode: str) -> None:
+    change_manifest(place, writer_feature_flags=1 << 12)
+    before = sorted(place.rglob("*"))
+    with pytest.raises(UnsupportedFeatureError, match=r"writing this dataset needs clustering"):
+        glaive.write_dataset(TABLE, place, mode=mode)
+    assert sorted(place.rglob("*")) == before
+    assert glaive.dataset(place).to_table().equals(TABLE)
+
+
+def test_a_dataset_that_may_not_be_read_names_why(place: Path) -> None:
+    change_manifest(place, reader_feature_flags=1 << 9 | 1 << 40)
+    message = r"needs fragment_reuse_with_stable_row_ids, flag 40 .*upgrade"
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        glaive.dataset(place)
+
+
+def test_field_ids_are_not_used_again_where_the_dataset_says_so(place: Path) -> None:
+    change_manifest(
+        place, writer_feature_flags=int(Feature.UNIQUE_FIELD_IDS), max_allocated_field_id=7
+    )
+    written = glaive.write_dataset(TABLE, place, mode="overwrite")
+    assert written.lance_schema.field_ids() == [8, 9, 10]
+    assert written.manifest.wire.max_allocated_field_id == 10
+    assert written.to_table().equals(TABLE)
 
 
 def test_a_manifest_may_not_lead_out_of_the_dataset(place: Path) -> None:

@@ -101,6 +101,10 @@ class TestReading:
     def test_pandas_and_readers(self, dataset: LanceDataset) -> None:
         pytest.importorskip("pandas")
         assert dataset.to_pandas(["id"], limit=3)["id"].tolist() == [0, 1, 2]
+        frame = dataset.to_pandas(["id"], limit=2, with_row_id=True, types_mapper=None)
+        assert frame.columns.tolist() == ["id", "_rowid"]
+        second = dataset.get_fragments()[1]
+        assert second.to_pandas(["id"], limit=1, offset=4)["id"].tolist() == [104]
         assert dataset.scanner(limit=2).to_pandas()["name"].tolist() == ["name 0", "name 1"]
         assert dataset.scanner().to_reader().read_all().equals(TABLE)
 
@@ -198,6 +202,24 @@ class TestVersions:
         assert glaive.dataset(grown, version=1).to_table()["id"].to_pylist() == [0]
         second.checkout_latest()
         assert (second.version, second.count_rows()) == (3, 3)
+
+    def test_what_was_had_from_it_before_it_moved_stays(self, grown: Path) -> None:
+        moving = glaive.dataset(grown, version=2)
+        fragment, scanner = moving.get_fragments()[1], moving.scanner(["id"])
+        assert moving.stats.dataset_stats()["num_fragments"] == 2
+        moving.insert(TABLE.slice(5, 1), mode="overwrite")
+        assert moving.stats.dataset_stats()["num_fragments"] == 1
+        assert moving.to_table()["id"].to_pylist() == [5]
+        assert fragment.to_table(["id"]).to_pydict() == {"id": [1]}
+        assert fragment.take([0], ["id"]).to_pydict() == {"id": [1]}
+        assert fragment.count_rows() == 1
+        assert scanner.to_table()["id"].to_pylist() == [0, 1]
+
+    def test_a_version_is_described_when_its_manifest_is_gone(self, grown: Path) -> None:
+        second = glaive.dataset(grown, version=2)
+        expected = second.versions()[1]
+        (grown / "_versions" / f"{2**64 - 3}.manifest").unlink()
+        assert second.get_version() == expected
 
     @pytest.mark.parametrize("version", [0, 4, -1, 2**64])
     def test_one_that_is_not_there_names_those_that_are(self, grown: Path, version: int) -> None:

@@ -15,6 +15,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
 from glaive.scan.fragment import bind_fragment
+from glaive.scan.view import Views
 
 ROWS = 3000
 TABLE = pa.table(
@@ -129,7 +130,7 @@ def test_a_dataset_without_rows_has_no_position(tmp_path: Path) -> None:
 
 def test_announced_reads_take_the_same_rows(dataset: LanceDataset) -> None:
     rows = np.random.default_rng(9).integers(0, 1100, 200)
-    view = dataset.take_view()
+    view = Views(dataset.snapshot).take(None)
     announced = bind_fragment(view.snapshot, 0, view.projection, announce=True)
     assert not announced.mapped
     taken = pa.Table.from_arrays(announced.take(rows), schema=view.schema)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from glaive.dataset.fragment import LanceFragment
-from glaive.dataset.history import describe, find_version
+from glaive.dataset.history import describe, describe_all, find_version
 from glaive.dataset.sampling import sample_positions, slice_options
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.stats import LanceStats
@@ -23,7 +22,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
-from glaive.scan.view import View, Views
+from glaive.scan.view import Views
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.versions import latest
 
@@ -52,9 +51,18 @@ class LanceDataset:
         self._open(manifest)
 
     def _open(self, manifest: Manifest) -> None:
-        self.manifest = manifest
-        self.snapshot = Snapshot(self.store, manifest, self._session)
-        self._views = Views(self.snapshot)
+        # One assignment: other threads see the old version or the new one.
+        self._views = Views(Snapshot(self.store, manifest, self._session))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version, ready to be read."""
+        return self._views.snapshot
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the version consists of."""
+        return self._views.snapshot.manifest
 
     def _at(self, manifest: Manifest) -> LanceDataset:
         """The dataset at another version, with the same opened files."""
@@ -142,7 +150,7 @@ class LanceDataset:
             "partition_expression: Lance datasets are not partitioned by expressions"
         )
 
-    @cached_property
+    @property
     def stats(self) -> LanceStats:
         """Figures about this version."""
         return LanceStats(self.snapshot)
@@ -151,11 +159,11 @@ class LanceDataset:
 
     def versions(self) -> list[dict[str, Any]]:
         """All versions, oldest first: number, local time and totals. One request each."""
-        return describe(self.store)
+        return describe_all(self.store)
 
     def get_version(self) -> dict[str, Any]:
         """Number, local time and totals of this version."""
-        return next(one for one in self.versions() if one["version"] == self.version)
+        return describe(self.manifest)
 
     def checkout_version(self, version: int | str) -> LanceDataset:
         """The dataset at another version; opened files are shared with this one."""
@@ -181,15 +189,9 @@ class LanceDataset:
         **options: Any,
     ) -> Scanner:
         """Describe a scan; the options are those of :class:`glaive.scan.options.ScanOptions`."""
-        checked = ScanOptions.of(
-            columns=columns, filter=filter, limit=limit, offset=offset, **options
+        return Scanner.of(
+            self._views, columns=columns, filter=filter, limit=limit, offset=offset, **options
         )
-        view = self._views.scan(
-            checked.columns,
-            with_row_id=checked.with_row_id,
-            with_row_address=checked.with_row_address,
-        )
-        return Scanner(view, checked)
 
     def to_table(
         self,
@@ -221,19 +223,16 @@ class LanceDataset:
         offset: int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; further arguments are those of ``Table.to_pandas``."""
-        return self.to_table(columns, filter, limit, offset).to_pandas(**kwargs)
-
-    def take_view(self, columns: Sequence[str] | None = None) -> View:
-        """The columns of a take, opened and kept."""
-        return self._views.take(column_names(columns, pruning=True))
+        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
+        options, kwargs = ScanOptions.split(kwargs)
+        return self.to_table(columns, filter, limit, offset, **options).to_pandas(**kwargs)
 
     def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
 
         Positions may repeat. A position beyond the rows is a ``RowIndexError``.
         """
-        return take(self.take_view(columns), indices)
+        return take(self._views.take(column_names(columns, pruning=True)), indices)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows."""
@@ -272,12 +271,14 @@ class LanceDataset:
             raise UnsupportedFeatureError(
                 "get_fragments: 'filter' is not supported. Leave it out, and filter the rows."
             )
-        return [LanceFragment(self, at) for at in range(self.manifest.num_fragments)]
+        views = self._views
+        return [LanceFragment(views, at) for at in range(views.snapshot.manifest.num_fragments)]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id; ``None`` if the version has none such."""
+        views = self._views
         try:
-            return LanceFragment(self, self.manifest.position_of(fragment_id))
+            return LanceFragment(views, views.snapshot.manifest.position_of(fragment_id))
         except NotFoundError:
             return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,23 +12,26 @@ from glaive.dataset.scanner import Scanner
 from glaive.errors import RowIndexError
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import deletion_file_path
+from glaive.scan.options import ScanOptions
+from glaive.scan.projection import column_names
 from glaive.scan.take import positions, take
-
-if TYPE_CHECKING:
-    from glaive.dataset.dataset import LanceDataset
+from glaive.scan.view import Views
 
 __all__ = ["LanceFragment"]
 
 
 class LanceFragment:
-    """A horizontal part of one version of a dataset. Made by ``dataset.get_fragments()``."""
+    """A horizontal part of one version of a dataset. Made by ``dataset.get_fragments()``.
 
-    __slots__ = ("_dataset", "_position", "metadata")
+    It stays at that version when the dataset moves to another one.
+    """
 
-    def __init__(self, dataset: LanceDataset, position: int) -> None:
-        self._dataset = dataset
+    __slots__ = ("_position", "_views", "metadata")
+
+    def __init__(self, views: Views, position: int) -> None:
+        self._views = views
         self._position = position
-        self.metadata: Fragment = dataset.manifest.fragment(position)
+        self.metadata: Fragment = views.snapshot.manifest.fragment(position)
 
     def __repr__(self) -> str:
         files = [file.path for file in self.metadata.files]
@@ -42,7 +45,7 @@ class LanceFragment:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._dataset.schema
+        return self._views.snapshot.manifest.schema.to_arrow()
 
     @property
     def physical_rows(self) -> int:
@@ -55,7 +58,7 @@ class LanceFragment:
         return self.physical_rows - self._live()
 
     def _live(self) -> int:
-        return int(self._dataset.snapshot.live_counts[self._position])
+        return int(self._views.snapshot.live_counts[self._position])
 
     def data_files(self) -> list[DataFile]:
         """The files that hold the fragment's columns."""
@@ -79,7 +82,7 @@ class LanceFragment:
     ) -> Scanner:
         """Describe a scan of this fragment; options as for ``dataset.scanner``."""
         options["fragments"] = (self.fragment_id,)
-        return self._dataset.scanner(columns, filter, **options)
+        return Scanner.of(self._views, columns=columns, filter=filter, **options)
 
     def to_table(
         self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
@@ -94,8 +97,9 @@ class LanceFragment:
         return self.scanner(columns, filter, **options).to_batches()
 
     def to_pandas(self, columns: Sequence[str] | None = None, **kwargs: Any) -> Any:
-        """Read the fragment into a pandas frame."""
-        return self.to_table(columns).to_pandas(**kwargs)
+        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
+        options, kwargs = ScanOptions.split(kwargs)
+        return self.to_table(columns, **options).to_pandas(**kwargs)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first live rows."""
@@ -111,5 +115,6 @@ class LanceFragment:
                 f"row position {wrong} is out of range: fragment {self.fragment_id} has {live} "
                 "rows, counted from 0"
             )
-        first = np.int64(self._dataset.snapshot.row_starts[self._position])
-        return take(self._dataset.take_view(columns), rows + first)
+        first = np.int64(self._views.snapshot.row_starts[self._position])
+        view = self._views.take(column_names(columns, pruning=True))
+        return take(view, rows + first)

@@ -9,21 +9,27 @@ from glaive.errors import OptionError, UnsupportedFeatureError, VersionNotFoundE
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.io.store import ObjectStore
-from glaive.table.load import describe_versions, open_version
+from glaive.table.load import VersionInfo, describe_versions, open_version
 
-__all__ = ["describe", "find_version", "version_as_of"]
+__all__ = ["describe", "describe_all", "find_version", "version_as_of"]
 
 
-def describe(store: ObjectStore) -> list[dict[str, Any]]:
-    """All versions, oldest first: ``version``, ``timestamp`` (local, naive), ``metadata``."""
-    return [
-        {
-            "version": one.version,
-            "timestamp": one.timestamp.astimezone().replace(tzinfo=None),
-            "metadata": one.metadata,
-        }
-        for one in describe_versions(store)
-    ]
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """One version: ``version``, ``timestamp`` (local, naive), ``metadata``."""
+    return _as_users_see_it(VersionInfo.of(manifest))
+
+
+def describe_all(store: ObjectStore) -> list[dict[str, Any]]:
+    """All versions, oldest first, each as :func:`describe` says."""
+    return [_as_users_see_it(one) for one in describe_versions(store)]
+
+
+def _as_users_see_it(one: VersionInfo) -> dict[str, Any]:
+    return {
+        "version": one.version,
+        "timestamp": one.timestamp.astimezone().replace(tzinfo=None),
+        "metadata": one.metadata,
+    }
 
 
 def find_version(

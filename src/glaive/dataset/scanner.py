@@ -11,7 +11,7 @@ import pyarrow as pa
 from glaive.scan.execute import read_table, stream
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
-from glaive.scan.view import View
+from glaive.scan.view import View, Views
 
 __all__ = ["Scanner"]
 
@@ -24,6 +24,17 @@ class Scanner:
     def __init__(self, view: View, options: ScanOptions) -> None:
         self._view = view
         self._options = options
+
+    @classmethod
+    def of(cls, views: Views, **options: Any) -> Scanner:
+        """Check the options of a scan and work out its projection."""
+        checked = ScanOptions.of(**options)
+        view = views.scan(
+            checked.columns,
+            with_row_id=checked.with_row_id,
+            with_row_address=checked.with_row_address,
+        )
+        return cls(view, checked)
 
     @property
     def projected_schema(self) -> pa.Schema:

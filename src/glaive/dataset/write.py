@@ -27,6 +27,7 @@ from glaive.file.open import check_encoding_options, create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
+from glaive.format.flags import check_writable
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path, new_data_file_name
@@ -134,6 +135,8 @@ def find_target(
         ``create`` was asked for and there is a dataset already.
     SchemaError
         Rows with this schema do not fit, or no dataset can have such columns.
+    UnsupportedFeatureError
+        The dataset uses something this writer does not know; the message names it.
     """
     if base is None:
         with suppress(DatasetNotFoundError):
@@ -147,10 +150,13 @@ def find_target(
             f"{store.uri} is a dataset already (version {base.version}). Use mode='append' or "
             "mode='overwrite', or choose another place."
         )
+    flags = base.wire.reader_feature_flags, base.wire.writer_feature_flags
+    check_writable(*flags, where=base.where)
     version = resolve_version(str(base.data_format) if version is None else version)
     if options.mode == "overwrite":
         check_names(source.names)
-        return Target(store, base, LanceSchema.from_arrow(source), version)
+        schema = LanceSchema.from_arrow(source, base.first_field_id)
+        return Target(store, base, schema, version)
     schema = match_schema(source, base.schema, where=store.uri)
     return Target(store, base, schema, version, load_dictionaries(store, base))
 
@@ -258,19 +264,12 @@ def _commit(
         operation=operation,
         properties=properties,
     )
-    replaces = base is None or options.data_storage_version is not None
     commit = CommitOptions(
-        storage_version=_format(target.version) if replaces and options.mode != "append" else None,
+        storage_version=FormatVersion(*map(int, target.version.split("."))),
         enable_stable_row_ids=options.enable_stable_row_ids,
         enable_v2_manifest_paths=options.enable_v2_manifest_paths,
     )
-    if base is None:
-        commit = replace(commit, storage_version=_format(target.version))
     return commit_transaction(target.store, transaction, base=base, once=once, options=commit)
-
-
-def _format(version: str) -> FormatVersion:
-    return FormatVersion(*map(int, version.split(".")))
 
 
 class _Rolling:

@@ -1,7 +1,7 @@
 """Schemas: columns with ids, and how they come from and go to Arrow.
 
 Ids are given depth first. Whoever appends takes the ids of the dataset for columns of the
-same name; whoever overwrites starts again at 0.
+same name; whoever overwrites starts again at 0, unless the dataset never uses an id twice.
 
 Specification: "Fields" and "Physical columns" in ``docs/format``.
 """

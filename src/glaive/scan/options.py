@@ -114,6 +114,14 @@ class ScanOptions:
             kept["fragments"] = _fragment_ids(kept["fragments"])
         return cls(**kept)
 
+    @staticmethod
+    def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Those keyword arguments that are scan options, and the rest."""
+        of_scans = {
+            name: value for name, value in given.items() if name in _NAMES | _NEUTRAL.keys()
+        }
+        return of_scans, {name: value for name, value in given.items() if name not in of_scans}
+
 
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
 _LEAST = {

@@ -131,14 +131,15 @@ class VersionInfo:
     timestamp: datetime
     metadata: dict[str, str]
 
+    @classmethod
+    def of(cls, manifest: Manifest) -> VersionInfo:
+        """What a manifest says of its version."""
+        return cls(manifest.version, manifest.timestamp, _totals(manifest))
+
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:
     """All versions with time and totals, oldest first. One request per version."""
-    infos = []
-    for location in list_versions(store):
-        manifest = load_manifest(store, location)
-        infos.append(VersionInfo(manifest.version, manifest.timestamp, _totals(manifest)))
-    return infos
+    return [VersionInfo.of(load_manifest(store, one)) for one in list_versions(store)]
 
 
 def _totals(manifest: Manifest) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Overwrite:
     fragments
         The new rows; all ids are given by the commit.
     schema
-        The new columns, ids from 0 on.
+        The new columns with their ids.
     config
         Entries to set in the table's configuration.
     base_paths
