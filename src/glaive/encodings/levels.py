@@ -30,6 +30,7 @@ __all__ = [
     "flat_levels",
     "layer_steps",
     "level_plan",
+    "multiply",
     "start",
     "to_levels",
 ]
@@ -160,6 +161,20 @@ def add_lists(
         keep = None
     after = Entries(total, (*entries.layers, layer), rep, new_ended, slotted)
     return after, keep
+
+
+def multiply(entries: Entries, size: int) -> Entries:
+    """Pass into lists of ``size`` items each, which add no layer; null lists have items, too."""
+    if size == 1:
+        return entries
+    rep, ended, slotted = entries.rep, entries.ended, entries.slotted
+    return Entries(
+        entries.count * size,
+        entries.layers,
+        None if rep is None else rep.repeat(size),
+        None if ended is None else ended.repeat(size),
+        None if slotted is None else slotted.repeat(size),
+    )
 
 
 def _ended(entries: Entries) -> NDArray[np.uint8]:

@@ -38,7 +38,8 @@ class FormatProfile:
     dictionary_compression
         Dictionaries are compressed with this scheme (None: never).
     types
-        Logical type names that this version adds to the common set (``map``, …).
+        Names of the types that this version has beyond those of all; see
+        ``glaive.file.types.FEATURES``.
     pages
         What pages are made of: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes``
         of structure and of values as in 2.3.

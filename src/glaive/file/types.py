@@ -1,24 +1,153 @@
-"""Which types a format version can hold."""
+"""Which types a format version can hold.
+
+Most types are common to all versions. The others are *features* with a name; each version's
+profile lists those it has. A feature is looked for in a field and in what stands around it.
+
+Specification: "Types by version" in ``docs/format/schema.md``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from glaive.errors import SchemaError
 from glaive.file.profile import FormatProfile
-from glaive.format.fields import Field, LanceSchema
+from glaive.file.versions import PROFILES
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 
-__all__ = ["check_types"]
+__all__ = ["FEATURES", "check_types"]
 
-_GATED = ("map", "fixed_size_list:struct")
-"""Logical types that only some versions take; others are common to all."""
+_FIXED_STRUCTS = "fixed_size_list:struct:"
+_LISTS = ("list", "large_list", "map")
 
-_PENDING = {
-    "layouts": ("dict:", "json", "blob", "fixed_size_list:struct", "map"),
-    "arrays": ("json", "blob"),
-    "planes": ("dict:", "json", "blob", "fixed_size_list:struct", "map"),
+
+class _Place(NamedTuple):
+    """A field, and the fields it lies within, outer-most first."""
+
+    field: Field
+    outside: tuple[Field, ...]
+
+
+def _is_map(at: _Place) -> bool:
+    return at.field.logical_type == "map"
+
+
+def _is_fixed_structs(at: _Place) -> bool:
+    return at.field.logical_type.startswith(_FIXED_STRUCTS)
+
+
+def _is_list(field: Field) -> bool:
+    return field.logical_type.startswith(_LISTS)
+
+
+def _mixes_lists(at: _Place) -> bool:
+    """A fixed-size list of structs with lists outside or inside."""
+    if not _is_fixed_structs(at):
+        return False
+    inside = (one for child in at.field.children for one in child.walk())
+    return any(map(_is_list, at.outside)) or any(map(_is_list, inside))
+
+
+def _has_uneven_members(at: _Place) -> bool:
+    """A struct of which some members are multiplied by fixed-size lists, and others not."""
+    if at.field.logical_type != "struct" or at.field.is_packed:
+        return False
+    return len({_multiple(child) for child in at.field.children}) > 1
+
+
+def _multiple(field: Field) -> int:
+    """Entries per row that the first column below a field has."""
+    size = 1
+    while field.children and not field.is_packed:
+        if field.logical_type.startswith(_FIXED_STRUCTS):
+            size *= field.arrow_type.list_size  # type: ignore[attr-defined]  # a fixed-size list
+        field = field.children[0]
+    return size
+
+
+def _is_packed_member(at: _Place) -> bool:
+    return bool(at.outside) and at.outside[-1].is_packed
+
+
+def _is_text_member(at: _Place) -> bool:
+    return _is_packed_member(at) and _is_bytes(at.field.arrow_type)
+
+
+def _is_list_member(at: _Place) -> bool:
+    return _is_packed_member(at) and pa.types.is_fixed_size_list(at.field.arrow_type)
+
+
+def _is_nested_member(at: _Place) -> bool:
+    """A member of a packed struct without a place in a row of bytes."""
+    if not _is_packed_member(at):
+        return False
+    kind = at.field.arrow_type
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    plain = not (pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind))
+    return not plain or not _fills_bytes(at.field.arrow_type)
+
+
+def _fills_bytes(kind: pa.DataType) -> bool:
+    bits = 1
+    while pa.types.is_fixed_size_list(kind):
+        bits *= kind.list_size
+        kind = kind.value_type
+    return not pa.types.is_boolean(kind) or bits % 8 == 0
+
+
+def _is_empty_packed(at: _Place) -> bool:
+    return at.field.is_packed and not at.field.children
+
+
+def _is_hidden_empty(at: _Place) -> bool:
+    """An empty struct within a list, or as what its parent takes its shape from."""
+    if at.field.logical_type != "struct" or at.field.children or not at.outside:
+        return False
+    lists = any(_is_list(one) or one.logical_type.startswith(_FIXED_STRUCTS) for one in at.outside)
+    parent = at.outside[-1]
+    first = len(parent.children) > 1 and parent.children[0] is at.field
+    return lists or first
+
+
+def _is_null_dictionary(at: _Place) -> bool:
+    return at.field.logical_type.startswith("dict:null:")
+
+
+def _is_no_bytes(at: _Place) -> bool:
+    return at.field.logical_type == "fixed_size_binary:0"
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )
+
+
+FEATURES: dict[str, Callable[[_Place], bool]] = {
+    "maps": _is_map,
+    "fixed-size lists of structs": _is_fixed_structs,
+    "fixed-size lists of structs next to lists": _mixes_lists,
+    "structs with fixed-size lists of structs next to other members": _has_uneven_members,
+    "packed structs with members that are nested, null, booleans or dictionaries": (
+        _is_nested_member
+    ),
+    "packed structs with members of variable width": _is_text_member,
+    "packed structs with fixed-size lists as members": _is_list_member,
+    "packed structs without members": _is_empty_packed,
+    "empty structs in lists, or as the first of several members": _is_hidden_empty,
+    "dictionaries of nulls": _is_null_dictionary,
+    "binary of 0 bytes": _is_no_bytes,
 }
-"""Logical types that the writer of a kind of pages does not write yet."""
+"""What only some versions can hold, by name; profiles list the names."""
 
 
 def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
@@ -27,26 +156,24 @@ def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
     Raises
     ------
     SchemaError
-        Names the column, its type and the version.
+        Names the column, its type, the version, and the versions that take it.
     """
-    for path, field in _walk(schema.fields, ""):
-        logical = field.logical_type
-        gate = next((name for name in _GATED if logical.startswith(name)), None)
-        if gate is not None and gate not in profile.types:
+    for path, at in _walk(schema.fields, "", ()):
+        for name, is_there in FEATURES.items():
+            if name in profile.types or not is_there(at):
+                continue
+            takers = [key for key, one in PROFILES.items() if name in getattr(one, "types", ())]
+            remedy = f"use data_storage_version {' or '.join(takers)}, or " if takers else ""
             raise SchemaError(
-                f"column {path!r} has type {field.arrow_type}, which format {profile.version} "
-                "cannot hold; use data_storage_version 2.2 or newer, or cast the column"
-            )
-        packed = field.is_packed and profile.pages != "arrays"
-        if logical.startswith(_PENDING[profile.pages]) or packed:
-            raise SchemaError(
-                f"column {path!r} has type {field.arrow_type}, which this version of glaive "
-                "does not write yet; cast the column to a plain type"
+                f"column {path!r} has type {at.field.arrow_type}, which format {profile.version} "
+                f"cannot hold: it has no {name}; {remedy}cast the column"
             )
 
 
-def _walk(fields: tuple[Field, ...], prefix: str) -> Iterator[tuple[str, Field]]:
+def _walk(
+    fields: tuple[Field, ...], prefix: str, outside: tuple[Field, ...]
+) -> Iterator[tuple[str, _Place]]:
     for field in fields:
         path = f"{prefix}{field.name}"
-        yield path, field
-        yield from _walk(field.children, path + ".")
+        yield path, _Place(field, outside)
+        yield from _walk(field.children, path + ".", (*outside, field))

@@ -58,7 +58,9 @@ def array_tree(field: Field, column_of: Mapping[int, int]) -> Node:
     children: tuple[Node, ...] = ()
     if kind != "leaf":
         children = tuple(array_tree(child, column_of) for child in field.children)
-    return Node(kind, field.name, field.arrow_type, field.nullable, field, children, (), (), column)
+    return Node(
+        kind, field.name, field.arrow_type, field.nullable, field, children, (), (), (), column
+    )
 
 
 def _kind(field: Field) -> Kind:

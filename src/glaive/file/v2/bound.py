@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.encodings.protocol import Fetch, Leaf, PageReader
-from glaive.errors import RowIndexError
+from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.drive import chain, drive, join
 from glaive.file.v2.columns import Node
+from glaive.file.v2.grouped import GroupedPage
 from glaive.file.v2.shred import unshred, unshred_flat
 from glaive.io.store import RangeReader
 from glaive.types import Where
@@ -51,6 +53,30 @@ class Column:
     def rows(self) -> int:
         """Rows of the column."""
         return self.starts[-1]
+
+    def with_values(self, end: int) -> Column:
+        """The same column, its blobs as values; these lie before ``end``."""
+        pages = [page.with_values(end) for page in self.pages]
+        if all(map(is_, pages, self.pages)):
+            return self
+        return Column(pages, self.where)
+
+    def grouped(self, size: int) -> Column:
+        """The same column for rows of ``size`` entries each.
+
+        Raises
+        ------
+        CorruptFileError
+            A page ends within a row.
+        """
+        if size == 1:
+            return self
+        uneven = next((page.rows for page in self.pages if page.rows % size), None)
+        if uneven is not None:
+            raise CorruptFileError(
+                "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
+            )
+        return Column([GroupedPage(page, size) for page in self.pages], self.where)
 
 
 def _joined(pages: list[PageReader]) -> list[PageReader]:

@@ -1,8 +1,8 @@
 """Which physical columns a field owns, depth first, from format 2.1 on.
 
 Only leaves own columns: structs and lists live in the levels of the leaves below them. A
-leaf is a primitive, a string or binary, a fixed-size list of a primitive, or a struct
-without fields.
+leaf is a primitive, a string or binary, a fixed-size list of a primitive, a packed struct, or
+a struct without fields.
 
 Specification: "Columns" in ``docs/format/schema.md``.
 """
@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from math import prod
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import CorruptFileError
 from glaive.format.fields import Field
 
 __all__ = ["Kind", "Node", "column_tree", "number_columns"]
 
-Kind = Literal["leaf", "struct", "list", "map", "empty"]
+Kind = Literal["leaf", "struct", "list", "map", "fixed", "empty"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,11 @@ class Node:
     """One field with the shape that matters for reading and writing it.
 
     ``layers`` are the list flags of the path from here to the row, inner-most first;
-    ``wide`` tells of the same path, outer-most first, which lists have 64-bit offsets;
-    ``column`` is the physical column of a leaf, None when the file does not have it.
+    ``wide`` tells of the same path, outer-most first, which lists have 64-bit offsets.
+    ``sizes`` are, in the order of ``layers``, how many entries of a layer one entry of the
+    next layer outside has, where that is the same for all: the sizes of fixed-size lists of
+    structs, 1 elsewhere. ``column`` is the physical column of a leaf, None when the file does
+    not have it.
     """
 
     kind: Kind
@@ -40,7 +44,13 @@ class Node:
     children: tuple[Node, ...]
     layers: tuple[bool, ...]
     wide: tuple[bool, ...]
+    sizes: tuple[int, ...]
     column: int | None
+
+    @property
+    def entries_per_row(self) -> int:
+        """Entries that each row has in the column of this leaf, where lists are not asked."""
+        return prod(self.sizes)
 
     def leaves(self) -> Iterator[Node]:
         """Leaves below this node (or itself), depth first."""
@@ -61,31 +71,23 @@ def column_tree(field: Field, column_of: Mapping[int, int]) -> Node:
 
     Raises
     ------
-    UnsupportedFeatureError
-        A field below has a shape that this reader does not know.
+    CorruptFileError
+        A fixed-size list has no items.
     """
-    return _node(field, column_of, (), ())
+    return _node(field, column_of, (), (), ())
 
 
 def _kind(field: Field) -> Kind:
     logical = field.logical_type
     if logical == "struct":
         if field.is_packed:
-            raise UnsupportedFeatureError(
-                f"field {field.name!r} is a packed struct; this version of glaive does not "
-                "read or write packed structs yet"
-            )
+            return "leaf"
         return "struct" if field.children else "empty"
     if logical in ("list", "list.struct", "large_list", "large_list.struct"):
         return "list"
     if logical == "map":
         return "map"
-    if field.children:
-        raise UnsupportedFeatureError(
-            f"field {field.name!r} has logical type {logical!r}; this version of glaive does "
-            "not read or write fixed-size lists of structs yet"
-        )
-    return "leaf"
+    return "fixed" if field.children else "leaf"
 
 
 def _node(
@@ -93,12 +95,14 @@ def _node(
     column_of: Mapping[int, int],
     outside: tuple[bool, ...],
     wide_outside: tuple[bool, ...],
+    sizes_outside: tuple[int, ...],
 ) -> Node:
     kind = _kind(field)
     arrow = field.to_arrow()
     is_list = kind in ("list", "map")
     layers = (is_list, *outside)
     wide = (*wide_outside, field.logical_type.startswith("large_list"))
+    sizes = (_size(field, arrow.type) if kind == "fixed" else 1, *sizes_outside)
     children: tuple[Node, ...] = ()
     column = None
     if kind in ("leaf", "empty"):
@@ -106,5 +110,16 @@ def _node(
         if column is not None and column < 0:
             column = None
     else:
-        children = tuple(_node(child, column_of, layers, wide) for child in field.children)
-    return Node(kind, field.name, arrow.type, field.nullable, field, children, layers, wide, column)
+        children = tuple(_node(child, column_of, layers, wide, sizes) for child in field.children)
+    return Node(
+        kind, field.name, arrow.type, field.nullable, field, children, layers, wide, sizes, column
+    )
+
+
+def _size(field: Field, arrow: Any) -> int:
+    size: int = arrow.list_size
+    if size < 1:
+        raise CorruptFileError(
+            f"size of field {field.name!r}", expected="1 or more", found=str(size), where="schema"
+        )
+    return size

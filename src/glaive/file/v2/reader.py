@@ -87,7 +87,7 @@ class FileV2:
             if leaf.column is None:
                 columns.append(None)
                 continue
-            column = self.column(leaf.column, leaf.name)
+            column = self.column(leaf.column, leaf.name).grouped(leaf.entries_per_row)
             if column.rows != rows:
                 raise CorruptFileError(
                     "page rows",

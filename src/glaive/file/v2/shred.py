@@ -24,7 +24,7 @@ from glaive.arrow.build import all_null, list_array, to_array, validity_flags
 from glaive.encodings import levels as lv
 from glaive.encodings.expand import expand
 from glaive.encodings.protocol import Layer, Leaf, Slots
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.columns import Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import Where
@@ -36,7 +36,10 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shredded:
-    """One leaf of a shredded array: its visible values and their levels."""
+    """One leaf of a shredded array: its visible values and their levels.
+
+    ``rows`` counts entries where fixed-size lists of structs multiply them.
+    """
 
     node: Node
     values: pa.Array
@@ -60,10 +63,17 @@ def _shred(node: Node, array: Any, entries: lv.Entries, found: list[Shredded], r
             levels = lv.to_levels(lv.add_items(entries, valid))
         else:
             levels = lv.flat_levels(rows, valid)
-        found.append(Shredded(node, array, levels, rows))
+        found.append(Shredded(node, array, levels, rows * node.entries_per_row))
+        return
+    inside = entries
+    if node.kind in ("struct", "fixed"):
+        inside = lv.add_items(entries, validity_flags(array))
+    if node.kind == "fixed":
+        size = node.sizes[0]
+        items = array.values.slice(array.offset * size, len(array) * size)
+        _shred(node.children[0], items, lv.multiply(inside, size), found, rows)
         return
     if node.kind == "struct":
-        inside = lv.add_items(entries, validity_flags(array))
         for at, child in enumerate(node.children):
             _shred(child, array.field(at), inside, found, rows)
         return
@@ -209,6 +219,8 @@ def _from_levels(
     entries = leaf.entries
     done: list[_Resolved] = []
     for at, step in enumerate(steps[:claim]):
+        if node.sizes[at] > 1:
+            entries, definition = _divide(node, entries, definition, node.sizes[at], where)
         if not step.is_list or rep is None:
             done.append(_item_layer(step, leaf, at, entries, definition))
             continue
@@ -239,6 +251,29 @@ def _from_levels(
             # The list outside is resolved with another leaf.
             inner.slots = int(np.count_nonzero(definition <= step.slot_max))
     return done
+
+
+def _divide(
+    node: Node,
+    entries: int,
+    definition: NDArray[np.uint16] | None,
+    size: int,
+    where: Where,
+) -> tuple[int, NDArray[np.uint16] | None]:
+    """One entry per list of ``size`` entries: what is said of a list, all of them say."""
+    if any(node.layers):
+        raise UnsupportedFeatureError(
+            f"column {node.name!r} has lists, and lists of fixed size of structs (in {where}): "
+            "pages with levels cannot tell the two apart. Format 2.3 has both."
+        )
+    if entries % size:
+        raise CorruptFileError(
+            "entries of fixed-size lists",
+            expected=f"a multiple of {size}",
+            found=str(entries),
+            where=where,
+        )
+    return entries // size, None if definition is None else definition[::size]
 
 
 def _item_layer(
@@ -277,6 +312,13 @@ def _build(
             raise CorruptFileError("list", expected="offsets", found="none", where=where)
         return list_array(
             node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items
+        )
+    if node.kind == "fixed":
+        items = _build(node.children[0], resolved, depth + 1, where)
+        if len(items) != layer.slots * node.sizes[0]:
+            raise _count_mismatch(layer.slots * node.sizes[0], len(items), where)
+        return pa.Array.from_buffers(
+            node.type, layer.slots, [layer.validity], layer.null_count, children=[items]
         )
     children, first = [], 0
     for child in node.children:

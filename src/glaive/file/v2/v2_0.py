@@ -18,4 +18,11 @@ V2_0 = FormatProfile(
     dictionary_bits=frozenset(),
     level_runs=False,
     dictionary_compression=None,
+    types=frozenset(
+        {
+            "dictionaries of nulls",
+            "empty structs in lists, or as the first of several members",
+            "packed structs with fixed-size lists as members",
+        }
+    ),
 )

@@ -20,5 +20,13 @@ V2_2 = replace(
     dictionary_bits=frozenset({64, 128}),
     level_runs=True,
     dictionary_compression="lz4",
-    types=frozenset({"map"}),
+    types=frozenset(
+        {
+            "maps",
+            "fixed-size lists of structs",
+            "packed structs with members of variable width",
+            "packed structs with fixed-size lists as members",
+            "binary of 0 bytes",
+        }
+    ),
 )

@@ -235,10 +235,11 @@ class FileV2Writer:
         jobs = ((queue, page) for queue in queues for page in queue.pages(last=last))
         small = sum(queue.waiting for queue in queues) < _ALONE_BYTES
         for queue, pages in map(self._encode, jobs) if small else ordered_map(self._encode, jobs):
+            per_row = next(queue.node.leaves()).entries_per_row
             for columns in pages:
                 for column, page in columns:
                     self._append(column, page, queue.written)
-                queue.written += columns[0][1].rows
+                queue.written += columns[0][1].rows // per_row
 
     def _encode(
         self, job: tuple[_Queue, pa.Array]
