@@ -13,6 +13,7 @@ Variable     utf8, binary and their large forms
 FixedList    fixed_size_list of a primitive, with nulls inside the lists
 Dictionary   unsigned indices into items
 Constant     one value, repeated
+Struct       packed structs: their members side by side
 ============ ==========================================================================
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["Block", "Constant", "Dictionary", "FixedList", "FixedWidth", "Variable"]
+__all__ = ["Block", "Constant", "Dictionary", "FixedList", "FixedWidth", "Struct", "Variable"]
 
 
 @dataclass(slots=True)
@@ -82,4 +83,12 @@ class Constant:
     count: int
 
 
-Block = FixedWidth | Variable | FixedList | Dictionary | Constant
+@dataclass(slots=True)
+class Struct:
+    """``count`` structs without nulls inside: one block of as many values per member."""
+
+    members: tuple[Block, ...]
+    count: int
+
+
+Block = FixedWidth | Variable | FixedList | Dictionary | Constant | Struct

@@ -18,6 +18,7 @@ from glaive.arrow.blocks import (
     Dictionary,
     FixedList,
     FixedWidth,
+    Struct,
     Variable,
 )
 from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
@@ -88,6 +89,8 @@ def to_array(
         )
     if isinstance(block, Variable):
         return _from_variable(block, kind, validity, null_count, where)
+    if isinstance(block, Struct):
+        return _from_members(block, kind, validity, null_count, where)
     if pa.types.is_fixed_size_list(kind):
         # A list of fixed-width items without nulls inside is just a wide value.
         bits = leaf_bits(kind.value_type)
@@ -144,6 +147,18 @@ def _from_dictionary(
         indices = stored.cast(kind.index_type)
         return pa.DictionaryArray.from_arrays(indices, items, ordered=kind.ordered)
     raise _mismatch("a dictionary", kind, where)
+
+
+def _from_members(
+    block: Struct, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    if not pa.types.is_struct(kind) or kind.num_fields != len(block.members):
+        raise _mismatch(f"structs of {len(block.members)} members", kind, where)
+    members = [
+        to_array(member, kind.field(at).type, None, 0, where)
+        for at, member in enumerate(block.members)
+    ]
+    return pa.Array.from_buffers(kind, block.count, [validity], null_count, children=members)
 
 
 def _unsigned(bits: int) -> pa.DataType:
@@ -222,6 +237,8 @@ def block_from_array(array: Any) -> Block:
         size = kind.list_size
         items_array = array.values.slice(offset * size, count * size)
         return FixedList(block_from_array(items_array), size, _bitmap(items_array), count)
+    if pa.types.is_struct(kind):
+        return Struct(tuple(map(block_from_array, _members(array))), count)
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise SchemaError(f"type {kind} is not a leaf type")
     values = array.buffers()[1]
@@ -234,6 +251,18 @@ def block_from_array(array: Any) -> Block:
         return FixedWidth(values.slice(offset // 8, (count + 7) // 8), 1, count)
     width = width_bits // 8
     return FixedWidth(values.slice(offset * width, count * width), width_bits, count)
+
+
+def _members(array: Any) -> list[pa.Array]:
+    """Members of structs that go into one column; none may be null where its struct is not."""
+    for at, visible in enumerate(array.flatten()):
+        nulls = visible.null_count - array.null_count
+        if nulls:
+            raise SchemaError(
+                f"member {array.type.field(at).name!r} of packed structs: expected no nulls, found "
+                f"{nulls}. Fill them, or remove 'packed' from the metadata of the column."
+            )
+    return [array.field(at) for at in range(array.type.num_fields)]
 
 
 def _bitmap(array: pa.Array) -> pa.Buffer | None:

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
+from glaive.arrow.blocks import (
+    Block,
+    Constant,
+    Dictionary,
+    FixedList,
+    FixedWidth,
+    Struct,
+    Variable,
+)
 from glaive.arrow.buffers import all_set, items_of, join_bits, take_bits
 from glaive.errors import RowIndexError, SchemaError
 
@@ -51,6 +59,8 @@ def _take(block: Block, positions: Int64s) -> Block:
         return Dictionary(indices, block.items, count)
     if isinstance(block, FixedList):
         return _take_lists(block, positions)
+    if isinstance(block, Struct):
+        return Struct(tuple(_take(member, positions) for member in block.members), count)
     return Constant(block.value, count)
 
 
@@ -140,6 +150,10 @@ def concat_blocks(blocks: Sequence[Block]) -> Block:
     if len(coded) == len(plain) and len(same) == 1:
         indices = _join_fixed([block.indices for block in coded], count)
         return Dictionary(indices, coded[0].items, count)
+    structs = [block for block in plain if isinstance(block, Struct)]
+    if len(structs) == len(plain) and len({len(block.members) for block in structs}) == 1:
+        members = zip(*[block.members for block in structs], strict=True)
+        return Struct(tuple(concat_blocks(parts) for parts in members), count)
     kinds = ", ".join(sorted({type(block).__name__ for block in plain}))
     raise SchemaError(f"blocks of different shape cannot be joined: {kinds}")
 

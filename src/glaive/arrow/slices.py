@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
+from glaive.arrow.blocks import (
+    Block,
+    Constant,
+    Dictionary,
+    FixedList,
+    FixedWidth,
+    Struct,
+    Variable,
+)
 
 __all__ = ["count_bits", "slice_bits", "slice_block"]
 
@@ -31,6 +39,9 @@ def slice_block(block: Block, start: int, count: int) -> Block:
         return FixedList(items, block.dimension, validity, count)
     if isinstance(block, Dictionary):
         return Dictionary(_slice_fixed(block.indices, start, count), block.items, count)
+    if isinstance(block, Struct):
+        members = [slice_block(member, start, count) for member in block.members]
+        return Struct(tuple(members), count)
     return Constant(block.value, count)
 
 

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, FixedList, FixedWidth, Variable
+from glaive.arrow.blocks import Block, FixedList, FixedWidth, Struct, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
+from glaive.encodings.choose_packed import encode_packed_page
 from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
 from glaive.encodings.compression import Scheme
 from glaive.encodings.level_choice import choose_level_encoding
@@ -95,6 +96,11 @@ def encode_page(
         if scalar is not None:
             return _constant(scalar, levels, rows, options)
     block = block_from_array(array)
+    if isinstance(block, Struct):
+        large, runs = options.large_chunks, options.level_runs
+        return encode_packed_page(
+            block, array.type, levels, rows, wanted, large_chunks=large, level_runs=runs
+        )
     stats = VariableStats.of(block) if isinstance(block, Variable) else None
     dictionary = None
     if wanted.structural_encoding != "fullzip":
@@ -137,6 +143,8 @@ def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bo
 def _tiny(array: pa.Array, levels: Levels, rows: int) -> EncodedPage | None:
     """A few plain values as they are: no encoding makes such a page smaller than its padding."""
     if levels.rep is not None or levels.definition is not None or not len(array):
+        return None
+    if pa.types.is_struct(array.type):
         return None
     bits = leaf_bits(array.type)
     if bits is None or bits % 8 or bits * len(array) > _TINY_BITS:

@@ -48,6 +48,8 @@ class EncodingOptions:
         Bytes of a chunk of strings, about.
     structural_encoding
         Keep values in mini-blocks or zipped, whatever their width.
+    members
+        Of a packed struct: wishes for each of its members.
     """
 
     compression: Literal["lz4", "zstd", "none", "fsst"] | None = None
@@ -60,6 +62,7 @@ class EncodingOptions:
     dict_values_compression_level: int | None = None
     minichunk_size: int | None = None
     structural_encoding: Literal["miniblock", "fullzip", "sparse"] | None = None
+    members: tuple[EncodingOptions, ...] = ()
 
     @property
     def scheme(self) -> Scheme | None:

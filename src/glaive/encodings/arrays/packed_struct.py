@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.gather import take_block
@@ -30,10 +28,10 @@ from glaive.encodings.array_protocol import (
 from glaive.encodings.arrays.fixed_size_list import FixedSizeList
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
+from glaive.encodings.packed_rows import pack_rows, part_rows
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.kernels._tier import allocate, as_array
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
@@ -115,10 +113,7 @@ class PackedStruct(ArrayEncoding):
     ) -> Self:
         """Put rows into the page; member ``i`` has its values back to back in ``values[i]``."""
         widths = tuple(packed_width(member) or 0 for member in members)
-        packed = allocate(rows * sum(widths))
-        for column, at, width in _columns(widths):
-            into = _strided(packed, rows, sum(widths), at, width)
-            into[:] = _strided(values[column], rows, width, 0, width)
+        packed = pack_rows(values, widths, rows)
         return cls(kind, tuple(members), widths, out.put(packed))
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
@@ -144,29 +139,11 @@ class PackedStruct(ArrayEncoding):
 
     def _parted(self, rows: pa.Buffer, count: int, where: Where) -> pa.Array:
         children: list[Any] = []
-        for column, at, width in _columns(self.widths):
-            own = allocate(count * width)
-            _strided(own, count, width, 0, width)[:] = _strided(
-                rows, count, sum(self.widths), at, width
-            )
+        parts = part_rows(rows, self.widths, count)
+        for encoding, own in zip(self.members, parts, strict=True):
             page = PageBytes((ByteRange(0, own.size),), [own], count, where)
-            member = _renumbered(self.members[column])
-            children.append(member.read(Source(page), 0, count))
+            children.append(_renumbered(encoding).read(Source(page), 0, count))
         return pa.Array.from_buffers(self.kind, count, [None], 0, children=children)
-
-
-def _columns(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Number, first byte and width of each member."""
-    starts = np.cumsum((0, *widths)).tolist()
-    return [(column, starts[column], width) for column, width in enumerate(widths)]
-
-
-def _strided(buffer: pa.Buffer, rows: int, stride: int, at: int, width: int) -> NDArray[Any]:
-    """View ``width`` bytes from byte ``at`` of every row."""
-    if not rows or not width:
-        return np.empty((rows, 0), np.uint8)
-    item = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
-    return np.ndarray((rows,), item, as_array(buffer).data, at, (stride,))
 
 
 def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:

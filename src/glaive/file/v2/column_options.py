@@ -64,14 +64,16 @@ def _columns(
 ) -> Iterator[tuple[Field, str, dict[str, Any]]]:
     own = {**inherited, **read_metadata(field.metadata, path)}
     asked = {**asked, **wished.get(field.id, {})}
-    if not field.children or field.is_packed:
-        yield field, path, {**own, **asked}
     if field.is_packed:
-        for child in field.children:
-            # No columns of their own, but their keys are checked, and kept for the members.
-            values = read_metadata(child.metadata, f"{path}.{child.name}")
-            yield child, f"{path}.{child.name}", {**values, **wished.get(child.id, {})}
+        # One column for all members, but each is encoded by its own keys.
+        below = [
+            _columns(child, f"{path}.{child.name}", {}, asked, wished) for child in field.children
+        ]
+        members = [EncodingOptions(**values) for child in below for _, _, values in child]
+        yield field, path, {**own, **asked, "members": tuple(members)}
         return
+    if not field.children:
+        yield field, path, {**own, **asked}
     passed = {_INHERITED: own[_INHERITED]} if _INHERITED in own else {}
     for child in field.children:
         yield from _columns(child, f"{path}.{child.name}", passed, asked, wished)

@@ -1,0 +1,242 @@
+"""Packed struct of variable width: the members of a row one behind the other.
+
+========= =====================================================================
+member    bytes in a row
+========= =====================================================================
+fixed     its value
+variable  its length, 32 or 64 bits; then so many bytes
+========= =====================================================================
+
+Each member has an encoding of its own, for values that stand one by one. A null row has no
+bytes. In full-zip pages only.
+
+Specification: "Packed structs" in ``docs/format/encodings.md``; message
+``VariablePackedStruct``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
+from glaive.encodings.protocol import ValueEncoding
+from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.row_runs import join_buffers
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.kernels._tier import allocate, as_array
+from glaive.kernels.zipped import gather_pieces
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["Member", "VariablePackedStruct"]
+
+_INT32_MAX = 2**31 - 1
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Encoding of a member: ``bits`` of its value, or of its length if that varies."""
+
+    values: ValueEncoding
+    bits: int
+    is_variable: bool
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class VariablePackedStruct(ValueEncoding):
+    """Rows whose width varies; one read gets a row with all of its members."""
+
+    wire_name: ClassVar[str] = "variable_packed_struct"
+
+    members: tuple[Member, ...]
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``VariablePackedStruct``; check the widths of its members."""
+        members = []
+        for field in message.fields:
+            kind = field.WhichOneof("layout")
+            is_variable = kind == "bits_per_length"
+            bits = getattr(field, kind) if kind else 0
+            if bits == 0 or bits % 8 or (is_variable and bits not in (32, 64)):
+                raise CorruptFileError(
+                    "width of a packed member",
+                    expected="whole bytes, or lengths of 32 or 64 bits",
+                    found=f"{bits} bits",
+                    where=where,
+                )
+            members.append(Member(read_encoding(field.value, where), bits, is_variable))
+        if not members:
+            raise CorruptFileError("packed struct", expected="members", found="none", where=where)
+        return cls(tuple(members))
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``VariablePackedStruct``."""
+        from glaive.format.pb import encodings21_pb2 as pb
+
+        fields = []
+        for member in self.members:
+            field = pb.VariablePackedStruct.FieldEncoding(value=member.values.to_wire())
+            if member.is_variable:
+                field.bits_per_length = member.bits
+            else:
+                field.bits_per_value = member.bits
+            fields.append(field)
+        packed = pb.VariablePackedStruct(fields=fields)
+        return pb.CompressiveEncoding(variable_packed_struct=packed)
+
+    def decode_values(self, block: Block, where: Where) -> Struct:
+        """Part rows into members, then decode each member."""
+        if not isinstance(block, Variable):
+            raise CorruptFileError(
+                "packed rows", expected="a length in front of each", found="none", where=where
+            )
+        ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+        ends = ends.astype(np.int64)
+        filled = np.flatnonzero(ends[1:] > ends[:-1])
+        whole = len(filled) == block.count
+        starts, stops = (ends[:-1], ends[1:]) if whole else (ends[filled], ends[filled + 1])
+        places = None if whole else filled
+        reader = _RowReader(block.data, starts.copy(), stops, where)
+        members = [self._decoded(member, reader, block.count, places) for member in self.members]
+        reader.finish()
+        return Struct(tuple(members), block.count)
+
+    def _decoded(
+        self, member: Member, reader: _RowReader, count: int, places: Int64s | None
+    ) -> Block:
+        """One member of all rows; those not at ``places`` have a value of zeros or no bytes."""
+        size = member.bits // 8
+        if not member.is_variable:
+            values = reader.fixed(size)
+            if places is not None:
+                spread = np.zeros((count, size), np.uint8)
+                spread[places] = as_array(values).reshape(len(places), size)
+                values = pa.py_buffer(spread.data)
+            block: Block = FixedWidth(values, member.bits, count)
+        else:
+            data, lengths = reader.variable(size)
+            if places is not None:
+                spread_lengths = np.zeros(count, np.int64)
+                spread_lengths[places] = lengths
+                lengths = spread_lengths
+            bits = 64 if size == 8 or data.size > _INT32_MAX else 32
+            offsets = allocate((count + 1) * bits // 8)
+            view = as_array(offsets, f"<i{bits // 8}")
+            view[0] = 0
+            np.cumsum(lengths, out=view[1:])
+            block = Variable(offsets, bits, data, count)
+        return member.values.decode_values(block, reader.where)
+
+    def encode_values(self, block: Block) -> Variable:
+        """Encode each member, then put the members of each row together."""
+        if not isinstance(block, Struct) or len(block.members) != len(self.members):
+            raise SchemaError(
+                f"encoding {self.wire_name!r} takes structs of {len(self.members)} members, found "
+                f"{type(block).__name__}"
+            )
+        sources: list[pa.Buffer] = []
+        pieces: list[tuple[Int64s, Int64s]] = []
+        at = 0
+        for member, values in zip(self.members, block.members, strict=True):
+            encoded = member.values.encode_values(values)
+            for source, starts, sizes in _pieces(encoded, member):
+                sources.append(source)
+                pieces.append((starts + at, sizes))
+                at += source.size
+        starts = np.stack([start for start, _ in pieces], axis=1)
+        sizes = np.stack([size for _, size in pieces], axis=1)
+        data = gather_pieces(
+            join_buffers(sources), starts.reshape(-1), sizes.reshape(-1), "packed rows"
+        )
+        bits = 64 if data.size > _INT32_MAX else 32
+        offsets = np.zeros(block.count + 1, f"<i{bits // 8}")
+        np.cumsum(sizes.sum(axis=1), out=offsets[1:])
+        return Variable(pa.py_buffer(offsets.data), bits, data, block.count)
+
+
+def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, Int64s]]:
+    """Memory with the bytes of a member, and where those of each row begin and how many."""
+    rows = np.arange(block.count, dtype=np.int64)
+    if isinstance(block, FixedWidth) and not member.is_variable and block.bits == member.bits:
+        width = block.bits // 8
+        yield block.values.slice(0, block.count * width), rows * width, np.full_like(rows, width)
+        return
+    if not isinstance(block, Variable) or not member.is_variable:
+        raise SchemaError(
+            f"member of a packed struct: expected {'variable' if member.is_variable else 'fixed'} "
+            f"width, found {type(block).__name__}"
+        )
+    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+    starts = ends[:-1].astype(np.int64)
+    sizes = ends[1:] - starts
+    width = member.bits // 8
+    if width == 4 and block.count and int(sizes.max()) > _INT32_MAX:
+        raise SchemaError(
+            f"a value of {int(sizes.max())} bytes in a packed struct: lengths have 32 bits. "
+            "Use large_utf8 or large_binary"
+        )
+    lengths = sizes.astype(f"<u{width}")
+    yield pa.py_buffer(lengths.data), rows * width, np.full_like(rows, width)
+    yield block.data, starts, sizes
+
+
+@dataclass(slots=True)
+class _RowReader:
+    """A place in each row, moved behind each member that is read."""
+
+    data: pa.Buffer
+    at: Int64s
+    stops: Int64s
+    where: Where
+
+    def fixed(self, width: int) -> pa.Buffer:
+        """The next ``width`` bytes of each row."""
+        return self._next(np.full(len(self.at), width, np.int64))
+
+    def variable(self, width: int) -> tuple[pa.Buffer, Int64s]:
+        """A length of ``width`` bytes and so many bytes, of each row."""
+        words = as_array(self.fixed(width), f"<u{width}")
+        if width == 8 and len(words) and int(words.max()) > self.data.size:
+            raise self._beyond(int(np.argmax(words)), int(words.max()))
+        lengths = words.astype(np.int64)
+        return self._next(lengths), lengths
+
+    def finish(self) -> None:
+        """Refuse rows that go on."""
+        if bool((self.at != self.stops).any()):
+            row = int(np.argmax(self.at != self.stops))
+            raise CorruptFileError(
+                f"packed row {row}",
+                expected="to end with its last member",
+                found=f"{int(self.stops[row] - self.at[row])} more bytes",
+                where=self.where,
+            )
+
+    def _next(self, sizes: Int64s) -> pa.Buffer:
+        beyond = sizes > self.stops - self.at
+        if beyond.any():
+            row = int(np.argmax(beyond))
+            raise self._beyond(row, int(sizes[row]))
+        found = gather_pieces(self.data, self.at, sizes, self.where)
+        self.at += sizes
+        return found
+
+    def _beyond(self, row: int, size: int) -> CorruptFileError:
+        return CorruptFileError(
+            f"packed row {row}",
+            expected=f"{size} more bytes",
+            found=f"{int(self.stops[row] - self.at[row])}",
+            where=self.where,
+        )

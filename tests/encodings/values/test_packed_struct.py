@@ -1,0 +1,223 @@
+"""Packed structs, fixed and variable: back and forth, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.arrow.blocks import FixedWidth, Struct, Variable
+from glaive.arrow.build import block_from_array, to_array
+from glaive.arrow.gather import concat_blocks, take_block
+from glaive.arrow.slices import slice_block
+from glaive.encodings.choose import PageOptions, encode_page
+from glaive.encodings.levels import flat_levels
+from glaive.encodings.options import EncodingOptions
+from glaive.encodings.protocol import EncodedPage, Leaf, MiniChunks, PageBytes
+from glaive.encodings.registry import open_page, read_encoding
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.packed_struct import PackedStruct
+from glaive.encodings.values.packed_struct_variable import Member, VariablePackedStruct
+from glaive.encodings.values.variable import Variable as Plain
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import ByteRange, Where
+
+WHERE = Where("a.lance", column=1)
+ALLOWED = PageOptions(
+    large_chunks=True,
+    scalar_constants=True,
+    compressed_constant_levels=True,
+    dictionary_bits=frozenset({64, 128}),
+    level_runs=True,
+    dictionary_compression="lz4",
+)
+
+
+def fixed(rows: int) -> pa.Array:
+    members = [
+        pa.array(np.arange(rows)),
+        pa.array(np.arange(rows, dtype="f4")),
+        pa.array(np.arange(rows, dtype="u1")),
+    ]
+    return pa.StructArray.from_arrays(members, names=["a", "b", "c"])
+
+
+def variable(rows: int, *, wide: bool = False) -> pa.Array:
+    text = [f"text {at} and text {at % 7}" if at % 5 else "" for at in range(rows)]
+    vectors = pa.FixedSizeListArray.from_arrays(np.arange(3.0 * rows), 3)
+    members = [
+        pa.array(np.arange(rows, dtype="i2")),
+        pa.array(text, pa.large_string() if wide else pa.string()),
+        vectors,
+        pa.array([one.encode() for one in text]),
+    ]
+    return pa.StructArray.from_arrays(members, names=["n", "text", "vector", "raw"])
+
+
+def page_of(array: pa.Array, wanted: EncodingOptions | None = None) -> EncodedPage:
+    valid = None if not array.null_count else np.asarray(array.is_valid())
+    levels = flat_levels(len(array), valid)
+    page = encode_page(array, levels, len(array), ALLOWED, wanted or EncodingOptions())
+    assert page is not None
+    return page
+
+
+def read(page: EncodedPage, array: pa.Array, rows: np.ndarray | None = None) -> pa.Array:  # type: ignore[type-arg]  # positions
+    buffers = [pa.py_buffer(memoryview(buffer)) for buffer in page.buffers]
+    ranges = tuple(ByteRange(0, buffer.size) for buffer in buffers)
+    reader = open_page(page.layout, PageBytes(ranges, buffers, page.rows, WHERE))
+    leaf = reader.read(0, page.rows) if rows is None else reader.take(rows)
+    assert isinstance(leaf, Leaf)
+    assert leaf.values is not None
+    return to_array(leaf.values, array.type, leaf.validity, leaf.null_count, WHERE)
+
+
+@pytest.mark.spec("packed-1")
+def test_members_of_fixed_width_lie_next_to_each_other() -> None:
+    block = block_from_array(fixed(2))
+    assert isinstance(block, Struct)
+    codec = PackedStruct((64, 32, 8))
+    assert read_encoding(codec.to_wire(), WHERE) == codec
+    rows = codec.encode_values(block)
+    assert rows.values.to_pybytes().hex() == "0" * 26 + "0100000000000000" + "0000803f" + "01"
+    assert to_array(codec.decode_values(rows, WHERE), fixed(2).type, None, 0, WHERE) == fixed(2)
+
+
+@pytest.mark.spec("packed-2", "packed-3")
+def test_members_of_variable_width_have_a_length_each() -> None:
+    array = variable(2)
+    codec = VariablePackedStruct(
+        (
+            Member(Flat(16), 16, is_variable=False),
+            Member(Plain(32), 32, is_variable=True),
+        )
+    )
+    assert read_encoding(codec.to_wire(), WHERE) == codec
+    whole = block_from_array(array)
+    assert isinstance(whole, Struct)
+    rows = codec.encode_values(Struct(whole.members[:2], 2))
+    first = b"\x00\x00" + bytes(4)
+    second = b"\x01\x00" + (17).to_bytes(4, "little") + b"text 1 and text 1"
+    assert rows.data.to_pybytes() == first + second
+
+
+@pytest.mark.parametrize("rows", [2, 3, 1023, 5000])
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("make", [fixed, variable, lambda rows: variable(rows, wide=True)])
+def test_pages_come_back_whole_and_row_by_row(make: Any, rows: int, *, holes: bool) -> None:
+    array = make(rows)
+    if holes:
+        array = array.take(pa.array(np.arange(rows), mask=np.arange(rows) % 3 == 1))
+    page = page_of(array)
+    assert read(page, array).equals(array)
+    wanted = np.array([rows - 1, 0, 1, 1, rows // 2])
+    assert read(page, array, wanted).equals(array.take(pa.array(wanted)))
+    assert read(page, array, wanted[:1]).equals(array.slice(rows - 1))
+
+
+def test_a_slice_is_packed_as_its_copy() -> None:
+    for array in (fixed(100), variable(100)):
+        part = array.slice(13, 20)
+        assert read(page_of(part), array).equals(part)
+
+
+def test_members_are_encoded_by_their_own_keys() -> None:
+    array = variable(3000)
+    keys = ("zstd", "fsst", None, "none")
+    wishes = tuple(EncodingOptions(compression=key) for key in keys)  # type: ignore[arg-type]  # text
+    page = page_of(array, EncodingOptions(members=wishes))
+    layout: Any = page.layout
+    fields = layout.full_zip_layout.value_compression.variable_packed_struct.fields
+    kinds = [field.value.WhichOneof("compression") for field in fields]
+    assert kinds == ["flat", "fsst", "fixed_size_list", "variable"]
+    assert read(page, array).equals(array)
+
+
+def test_blocks_of_structs_are_cut_and_joined() -> None:
+    block = block_from_array(variable(50))
+    joined = concat_blocks([slice_block(block, 10, 20), take_block(block, np.array([3, 3]))])
+    expected = pa.concat_arrays([variable(50).slice(10, 20), variable(50).take(pa.array([3, 3]))])
+    assert to_array(joined, expected.type, None, 0, WHERE).equals(expected)
+
+
+def test_nulls_of_members_are_refused_by_name() -> None:
+    member = pa.array([1, None, 3])
+    array = pa.StructArray.from_arrays([member, member], names=["a", "b"])
+    with pytest.raises(SchemaError, match="member 'a' of packed structs"):
+        block_from_array(array)
+    hidden = pa.StructArray.from_arrays([member], names=["a"], mask=pa.array([False, True, False]))
+    assert read(page_of(hidden), hidden).equals(hidden)
+
+
+# ---------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize(
+    ("bits", "total", "error"),
+    [
+        ([1, 8], 9, UnsupportedFeatureError),
+        ([8, 16], 32, CorruptFileError),
+        ([], 8, CorruptFileError),
+        ([0, 8], 8, CorruptFileError),
+    ],
+)
+def test_widths_that_do_not_add_up_are_refused(
+    bits: list[int], total: int, error: type[Exception]
+) -> None:
+    rows = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=total))
+    packed = pb.PackedStruct(bits_per_value=bits, values=rows)
+    with pytest.raises(error, match="pack"):
+        read_encoding(pb.CompressiveEncoding(packed_struct=packed), WHERE)
+
+
+def test_rows_of_another_width_are_damage() -> None:
+    zero = np.zeros(1, np.int64)
+    chunks = MiniChunks(pa.py_buffer(bytes(8)), (zero,), (zero + 8,), zero + 1, WHERE)
+    with pytest.raises(CorruptFileError, match="flat values"):
+        PackedStruct((64, 8)).decode_mini(chunks)
+    with pytest.raises(CorruptFileError, match="72 bits"):
+        PackedStruct((64, 8)).decode_values(FixedWidth(pa.py_buffer(bytes(8)), 64, 1), WHERE)
+
+
+TEXT_AND_WORD = VariablePackedStruct(
+    (Member(Plain(32), 32, is_variable=True), Member(Flat(16), 16, is_variable=False))
+)
+WIDE_TEXT = VariablePackedStruct((Member(Plain(64), 64, is_variable=True),))
+
+
+def one_row(raw: bytes) -> Variable:
+    return Variable(pa.py_buffer(np.array([0, len(raw)], "<i4")), 32, pa.py_buffer(raw), 1)
+
+
+@pytest.mark.spec("packed-3", "packed-4")
+@pytest.mark.parametrize(
+    ("codec", "row", "found"),
+    [
+        (TEXT_AND_WORD, b"\x01", "expected 4 more bytes, found 1"),
+        (TEXT_AND_WORD, b"\x09\0\0\0abc", "expected 9 more bytes, found 3"),
+        (TEXT_AND_WORD, b"\xff\xff\xff\xffabc", "more bytes, found 3"),
+        (TEXT_AND_WORD, b"\x01\0\0\0ab", "expected 2 more bytes, found 1"),
+        (TEXT_AND_WORD, b"\x01\0\0\0abcd", "found 1 more bytes"),
+        (WIDE_TEXT, b"\xff" * 8 + b"abc", "more bytes, found 3"),
+    ],
+)
+def test_rows_that_do_not_hold_their_members_are_damage(
+    codec: VariablePackedStruct, row: bytes, found: str
+) -> None:
+    with pytest.raises(CorruptFileError, match=found):
+        codec.decode_values(one_row(row), WHERE)
+
+
+@given(raw=st.binary(max_size=40))
+def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
+    try:
+        block = TEXT_AND_WORD.decode_values(one_row(raw), WHERE)
+    except CorruptFileError:
+        return
+    if raw:
+        assert TEXT_AND_WORD.encode_values(block).data.to_pybytes() == raw
