@@ -342,6 +342,10 @@ class PageReader(ABC):
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
         """Parse the layout's own wire message; check what can be checked without bytes."""
 
+    def with_values(self, end: int) -> PageReader:
+        """The page, read as what it describes where that lies elsewhere, before ``end``."""
+        return self
+
     @abstractmethod
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop`` of the page, 0 ≤ start ≤ stop ≤ rows."""

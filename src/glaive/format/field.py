@@ -14,11 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.format.logical_types import leaf_type
+from glaive.format.logical_types import EXTENSION_NAME, leaf_type
 
-__all__ = ["PACKED", "Field"]
+__all__ = ["BLOB", "BLOB_V2", "PACKED", "Field"]
 
 PACKED = "lance-encoding:packed"
+BLOB = "lance-encoding:blob"
+BLOB_V2 = "lance.blob.v2"
 _LEGACY_PACKED = "packed"
 
 _LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct", "map"})
@@ -85,7 +87,14 @@ class Field:
         """Whether a struct is kept as one column of rows instead of one column per member."""
         if self.logical_type != "struct":
             return False
-        return PACKED in self.metadata or self.option(_LEGACY_PACKED) == "true"
+        if PACKED in self.metadata or self.option(_LEGACY_PACKED) == "true":
+            return True
+        return BLOB in self.metadata or self.is_blob_v2
+
+    @property
+    def is_blob_v2(self) -> bool:
+        """Whether this is a blob column of the second kind, kept as one column of descriptors."""
+        return self.logical_type == "struct" and self.option(EXTENSION_NAME) == BLOB_V2
 
     def walk(self) -> Iterator[Field]:
         """The field itself and all below it, depth first."""

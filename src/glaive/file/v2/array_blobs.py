@@ -8,7 +8,6 @@ Specification: "Blobs" in ``docs/format/arrays.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -22,28 +21,21 @@ from glaive.encodings.array_protocol import Outlet
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.arrays.packed_struct import PackedStruct
+from glaive.encodings.pages.blob import value_ranges
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import EncodedPage, Fetch
 from glaive.encodings.row_runs import join_buffers
-from glaive.errors import CorruptFileError
 from glaive.file.v2.array_fields import NodeReader, Rows, Step
-from glaive.format.fields import Field
+from glaive.file.v2.pending_blobs import PendingBlobs, cut_values
+from glaive.format.blobs import DESCRIPTION
 from glaive.types import ByteRange, Where
 
-__all__ = ["BLOB_COLUMN", "DESCRIPTION", "BlobReader", "PendingBlobs", "is_blob"]
-
-DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
-"""What the pages of a blob column hold."""
+__all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]
 
 BLOB_COLUMN: Final = bytes.fromhex("1a040a020a00")
 """``ColumnEncoding{blob: {inner: {values}}}``"""
 
 _NULL: Final = 1
-
-
-def is_blob(column: Field) -> bool:
-    """Whether a column's metadata asks for its values to lie outside of pages."""
-    return column.logical_type == "large_binary" and column.option("lance-encoding:blob") == "true"
 
 
 class BlobReader:
@@ -64,32 +56,19 @@ class BlobReader:
         """Read descriptions, then all blobs at once."""
         if start == stop:
             return all_null(self._kind, 0)
-        return chain(self._inner.read(start, stop), self._fetch)
+        return chain(self._inner.read(start, stop), partial(self._fetch, stop - start))
 
     def take(self, rows: Rows) -> Step:
         """Take descriptions, then their blobs."""
         if not len(rows):
             return all_null(self._kind, 0)
-        return chain(self._inner.take(rows), self._fetch)
+        distinct = len(np.unique(np.asarray(rows)))
+        return chain(self._inner.take(rows), partial(self._fetch, distinct))
 
-    def _fetch(self, descriptions: Any) -> Step:
+    def _fetch(self, distinct: int, descriptions: Any) -> Step:
         positions, sizes = (np.asarray(descriptions.field(at)) for at in range(2))
-        end = np.uint64(self._end)
-        # Positions far out are cut off first: the sum below must not wrap around.
-        wrong = (sizes > 0) & (
-            (sizes > end) | (positions > end) | (np.minimum(positions, end) + sizes > end)
-        )
-        if wrong.any():
-            at = int(wrong.argmax())
-            raise CorruptFileError(
-                "blob",
-                expected=f"bytes within 0..{self._end}",
-                found=f"{sizes[at]} bytes at {positions[at]}",
-                where=self._where,
-            )
+        ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
         valid = (sizes > 0) | (positions != _NULL)
-        filled = np.flatnonzero(sizes)
-        ranges = list(map(ByteRange, positions[filled].tolist(), sizes[filled].tolist()))
         build = partial(self._array, sizes.astype(np.int64), valid)
         return Fetch(ranges, build) if ranges else build([])
 
@@ -105,42 +84,23 @@ class BlobReader:
         return made if made.type == self._kind else made.cast(self._kind)
 
 
-@dataclass(slots=True)
-class PendingBlobs(EncodedPage):
-    """A page of blobs whose positions are known only when they are written.
+def pending_array_page(array: Any) -> PendingBlobs:
+    """A page of blobs of format 2.0."""
+    valid = validity_flags(array)
+    layout: Any = None
+    describe = partial(_describe, valid)
+    return PendingBlobs(layout, [], len(array), cut_values(array, valid), describe)
 
-    ``values`` has one buffer per row, empty ones included.
-    """
 
-    values: list[pa.Buffer] = field(default_factory=list)
-    valid: NDArray[np.bool_] | None = None
-
-    @classmethod
-    def of(cls, array: Any) -> PendingBlobs:
-        """Cut an array into its values, without a copy."""
-        wide = array if array.type == pa.large_binary() else array.cast(pa.large_binary())
-        _, offsets, data = wide.buffers()
-        ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
-        valid = validity_flags(wide)
-        sizes = np.diff(ends)
-        if valid is not None:
-            sizes = sizes * valid
-        pieces = zip(ends[:-1].tolist(), sizes.tolist(), strict=True)
-        empty = pa.py_buffer(b"")
-        buffers = [data.slice(at, size) if size else empty for at, size in pieces]
-        layout: Any = None
-        return cls(layout, [], len(wide), buffers, valid)
-
-    def described(self, places: list[ByteRange]) -> EncodedPage:
-        """The page of descriptions, once every value has its place."""
-        table = np.array([place if place.size else (0, 0) for place in places], np.uint64)
-        if self.valid is not None:
-            table[~self.valid, 0] = _NULL
-        table = table.reshape(-1, 2)
-        word = pa.uint64()
-        members = [Nullable(word, None, Flat(word, 64, 0)) for _ in range(2)]
-        columns = [as_buffer(np.ascontiguousarray(table[:, at])) for at in range(2)]
-        out = Outlet()
-        packed = PackedStruct.write(DESCRIPTION, members, columns, self.rows, out)
-        layout: Any = packed.to_wire()
-        return EncodedPage(layout, out.buffers, self.rows)
+def _describe(valid: NDArray[np.bool_] | None, places: list[ByteRange]) -> EncodedPage:
+    table = np.array([place if place.size else (0, 0) for place in places], np.uint64)
+    table = table.reshape(-1, 2)
+    if valid is not None:
+        table[~valid, 0] = _NULL
+    word = pa.uint64()
+    members = [Nullable(word, None, Flat(word, 64, 0)) for _ in range(2)]
+    columns = [as_buffer(np.ascontiguousarray(table[:, at])) for at in range(2)]
+    out = Outlet()
+    packed = PackedStruct.write(DESCRIPTION, members, columns, len(table), out)
+    layout: Any = packed.to_wire()
+    return EncodedPage(layout, out.buffers, len(table))

@@ -19,7 +19,7 @@ from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.drive import drive
 from glaive.file.profile import FormatProfile
-from glaive.file.v2.array_blobs import DESCRIPTION, BlobReader
+from glaive.file.v2.array_blobs import BlobReader
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.array_fields import (
     ArrayColumn,
@@ -35,6 +35,7 @@ from glaive.file.v2.bound import FileColumns
 from glaive.file.v2.columns import Node
 from glaive.file.v2.container import Container
 from glaive.file.v2.reader import FileV2
+from glaive.format.blobs import DESCRIPTION
 from glaive.format.fields import Field
 from glaive.format.pb import encodings20_pb2
 from glaive.format.wire import DecodeError, parse, unseal

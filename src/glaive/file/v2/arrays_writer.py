@@ -20,11 +20,12 @@ from glaive.encodings.choose_array import encode_values
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.profile import FormatProfile
-from glaive.file.v2.array_blobs import BLOB_COLUMN, PendingBlobs, is_blob
+from glaive.file.v2.array_blobs import BLOB_COLUMN, pending_array_page
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.column_options import GivenOptions
 from glaive.file.v2.columns import Node
 from glaive.file.v2.writer import COLUMN_URL, PAGE_BYTES, FileV2Writer
+from glaive.format.blobs import is_blob
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.wire import seal
 from glaive.io.store import ObjectStore
@@ -97,7 +98,7 @@ class ArraysWriter(FileV2Writer):
             child = node.children[0]
             self._encode_node(child, items, pages, f"{path}.{child.name}")
         elif is_blob(node.field) and node.column is not None:
-            pages.append((node.column, PendingBlobs.of(array)))
+            pages.append((node.column, pending_array_page(array)))
         else:
             if node.field.is_packed and array.null_count:
                 raise SchemaError(
@@ -109,10 +110,7 @@ class ArraysWriter(FileV2Writer):
             self._put(node, values, out, len(array), pages)
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
-        if isinstance(page, PendingBlobs):
-            places = self._sink.write_aligned(page.values)
-            super()._append(column, page.described(places), first_row)
-        elif column in self._structs:
+        if column in self._structs:
             # Readers take one page per struct column only: it is written last, with all rows.
             self._structs[column] += page.rows
         else:

@@ -1,0 +1,210 @@
+"""Pages of blobs: descriptions of where values lie, which are elsewhere in the file.
+
+The page is a mini-block page of pairs of ``u64``, position and size. Pairs without a size
+are empty values at position 0, else nulls: the position then holds ``level << 16``, where
+the level says what is null, the value or a struct around it.
+
+A page gives descriptions; :meth:`BlobPage.with_values` makes one that goes on to the values.
+
+Specification: "Pages" in ``docs/format/blobs.md``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth, Struct, Variable
+from glaive.arrow.buffers import as_buffer, items_of, pack_flags
+from glaive.encodings.limits import read_layers
+from glaive.encodings.plan import chain
+from glaive.encodings.protocol import Fetch, Layer, Leaf, PageBytes, PageReader
+from glaive.encodings.registry import open_page, page_layout
+from glaive.encodings.row_runs import join_buffers
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import ByteRange, Where
+
+__all__ = ["BlobPage", "value_ranges"]
+
+_PAIR = [64, 64]
+_LEVEL_SHIFT = np.uint64(16)
+
+
+@page_layout
+class BlobPage(PageReader):
+    """Descriptions of blobs, or the blobs they describe."""
+
+    wire_name: ClassVar[str] = "blob_layout"
+
+    def __init__(
+        self,
+        inner: PageReader,
+        layers: tuple[Layer, ...],
+        where: Where,
+        end: int | None = None,
+    ) -> None:
+        self.rows = inner.rows
+        self._inner = inner
+        self._layers = layers
+        self._where = where
+        self._end = end
+
+    @classmethod
+    def from_wire(cls, message: Any, page: PageBytes) -> BlobPage:
+        """Parse a ``BlobLayout``."""
+        inner = pb.PageLayout()
+        inner.CopyFrom(message.inner_layout)
+        name = inner.WhichOneof("layout")
+        packed = inner.mini_block_layout.value_compression
+        if name != "mini_block_layout" or packed.WhichOneof("compression") != "packed_struct":
+            raise UnsupportedFeatureError(
+                f"a blob_layout around {name or 'nothing'} (in {page.where}); this reader knows "
+                "mini-blocks of packed structs. The file was probably written by a newer Lance: "
+                "upgrade glaive."
+            )
+        layers = read_layers(message.layers, page.where)
+        if any(layer.is_list for layer in layers):
+            raise UnsupportedFeatureError(
+                f"lists of blobs (in {page.where}) are not read: their pages do not say where "
+                "lists begin"
+            )
+        widths = list(packed.packed_struct.bits_per_value)
+        if widths != _PAIR:
+            raise CorruptFileError(
+                "blob page", expected="pairs of 64 bits", found=f"{widths} bits", where=page.where
+            )
+        values = pb.CompressiveEncoding()
+        values.CopyFrom(packed.packed_struct.values)
+        packed.CopyFrom(values)
+        return cls(open_page(inner, page), layers, page.where)
+
+    def with_values(self, end: int) -> BlobPage:
+        """The same page, read as the values it describes; they lie before ``end``."""
+        return BlobPage(self._inner, self._layers, self._where, end)
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``."""
+        then = partial(self._finish, stop - start)
+        return chain(self._inner.read(start, stop), then)
+
+    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+        """The rows at these positions."""
+        distinct = len(rows) if len(rows) < 2 else len(np.unique(rows))
+        return chain(self._inner.take(rows), partial(self._finish, distinct))
+
+    # ------------------------------------------------------------------ descriptions
+
+    def _finish(self, distinct: int, inner: Leaf) -> Fetch[Leaf] | Leaf:
+        """Nulls out of descriptions, then their values where these are wanted."""
+        values = inner.values
+        if inner.rows and not (
+            isinstance(values, FixedWidth)
+            and values.bits == sum(_PAIR)
+            and values.count == inner.rows
+            and inner.definition is None
+            and inner.null_count == 0
+        ):
+            raise CorruptFileError(
+                "blob page", expected="one description per row", found="something else",
+                where=self._where,
+            )  # fmt: skip
+        pairs = np.zeros((0, 2), np.uint64)
+        if isinstance(values, FixedWidth):
+            pairs = items_of(values.values, np.uint64, 2 * values.count).reshape(-1, 2)
+        positions, sizes = pairs[:, 0], pairs[:, 1]
+        null = (sizes == 0) & (positions != 0)
+        leaf = Leaf(None, inner.rows, inner.rows, self._layers)
+        if null.any():
+            self._set_nulls(leaf, positions, null)
+            positions = np.where(null, np.uint64(0), positions)
+        if self._end is None:
+            members = [np.ascontiguousarray(one) for one in (positions, sizes)]
+            blocks = [FixedWidth(as_buffer(one), 64, len(one)) for one in members]
+            leaf.values = Struct(tuple(blocks), inner.rows)
+            return leaf
+        ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
+        if not ranges:
+            return self._with_buffers(leaf, sizes, [])
+        return Fetch(ranges, partial(self._with_buffers, leaf, sizes))
+
+    def _set_nulls(
+        self, leaf: Leaf, positions: NDArray[np.uint64], null: NDArray[np.bool_]
+    ) -> None:
+        levels = np.where(null, positions >> _LEVEL_SHIFT, np.uint64(0))
+        repetition = positions[null] & np.uint64(0xFFFF)
+        top = sum(layer.def_levels for layer in self._layers)
+        if int(levels.max()) > top or repetition.any() or not levels[null].all():
+            raise CorruptFileError(
+                "nulls of a blob page",
+                expected=f"levels from 1 to {top}, and no repetition",
+                found=f"levels up to {levels.max()}",
+                where=self._where,
+            )
+        if self._layers == (Layer.NULLABLE_ITEM,):
+            leaf.validity = pack_flags(~null)
+            leaf.null_count = int(np.count_nonzero(null))
+        else:
+            leaf.definition = levels.astype(np.uint16)
+
+    # ------------------------------------------------------------------ values
+
+    def _with_buffers(
+        self, leaf: Leaf, sizes: NDArray[np.uint64], buffers: list[pa.Buffer]
+    ) -> Leaf:
+        offsets = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes.astype(np.int64), out=offsets[1:])
+        data = join_buffers(buffers) if buffers else pa.py_buffer(b"")
+        leaf.values = Variable(as_buffer(offsets), 64, data, len(sizes))
+        return leaf
+
+
+def value_ranges(
+    positions: NDArray[np.uint64],
+    sizes: NDArray[np.uint64],
+    end: int,
+    where: Where,
+    distinct: int,
+) -> list[ByteRange]:
+    """Where the values that are not empty lie.
+
+    Parameters
+    ----------
+    end
+        First byte of the file that belongs to no value.
+    distinct
+        How many of the rows are different ones; their values do not overlap, so that a
+        damaged page makes nobody read more than the file for each repeat of a row.
+
+    Raises
+    ------
+    CorruptFileError
+        A value lies outside of the file, or values overlap.
+    """
+    last = np.uint64(end)
+    # Positions far out are cut off first: the sum below must not wrap around.
+    wrong = (sizes > 0) & (
+        (sizes > last) | (positions > last) | (np.minimum(positions, last) + sizes > last)
+    )
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise CorruptFileError(
+            "blob",
+            expected=f"bytes within 0..{end}",
+            found=f"{sizes[at]} bytes at {positions[at]}",
+            where=where,
+        )
+    filled = np.flatnonzero(sizes)
+    places = np.stack((positions[filled], sizes[filled]), axis=1)
+    total = int(places[:, 1].sum())
+    if total > end:  # repeats, or damage
+        once = np.unique(places, axis=0)
+        if len(filled) == distinct or int(once[:, 1].sum()) > end:
+            raise CorruptFileError(
+                "blobs", expected=f"at most {end} bytes in all", found=f"{total}", where=where
+            )
+    return [ByteRange(*place) for place in places.tolist()]
