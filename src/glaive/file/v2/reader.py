@@ -87,7 +87,10 @@ class FileV2:
             if leaf.column is None:
                 columns.append(None)
                 continue
-            column = self.column(leaf.column, leaf.name).grouped(leaf.entries_per_row)
+            column = self.column(leaf.column, leaf.name)
+            if pa.types.is_large_binary(leaf.type):
+                column = column.with_values(self.container.footer.metadata_start)
+            column = column.grouped(leaf.entries_per_row)
             if column.rows != rows:
                 raise CorruptFileError(
                     "page rows",

@@ -23,7 +23,9 @@ from glaive.file.profile import FormatProfile
 from glaive.file.types import check_types
 from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.columns import Node, column_tree, number_columns
-from glaive.file.v2.shred import shred
+from glaive.file.v2.pending_blobs import PendingBlobs, pending_page
+from glaive.file.v2.shred import Shredded, shred
+from glaive.format.blobs import is_blob
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
@@ -251,8 +253,7 @@ class FileV2Writer:
         """Encode an array into one page per leaf, or into several where levels are too many."""
         pages = []
         for leaf in shred(node, array):
-            wanted = self._wanted[leaf.node.field.id]
-            page = encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted)
+            page = self._encode_leaf(leaf)
             if page is None:
                 half = len(array) // 2
                 yield from self._encode_rows(node, array.slice(0, half))
@@ -263,7 +264,17 @@ class FileV2Writer:
             pages.append((leaf.node.column, page))
         yield pages
 
+    def _encode_leaf(self, leaf: Shredded) -> EncodedPage | None:
+        """Encode a leaf as one page; None when its levels are too many for one."""
+        if is_blob(leaf.node.field):
+            large = self._options.large_chunks
+            return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
+        wanted = self._wanted[leaf.node.field.id]
+        return encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted)
+
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
+        if isinstance(page, PendingBlobs):
+            page = page.describe(self._sink.write_aligned(page.values))
         places = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
         message = self._columns[column].pages.add()
         message.buffer_offsets.extend(place.offset for place in places)
