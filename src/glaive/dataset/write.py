@@ -97,7 +97,7 @@ class WriteOptions:
         for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
-        texts = [
+        texts: list[tuple[object, object]] = [
             *self.transaction_properties.items(),
             ("commit_message", self.commit_message or ""),
         ]
