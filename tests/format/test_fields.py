@@ -154,6 +154,8 @@ def test_parameters_of_extension_types_are_kept() -> None:
         pa.dense_union([pa.field("a", pa.int8())]),
         pa.map_(pa.string(), pa.int8(), keys_sorted=True),
         pa.list_(pa.list_(pa.int8()), 2),
+        pa.list_(pa.int8(), 0),
+        pa.list_(pa.struct([("a", pa.int8())]), 0),
         pa.dictionary(pa.int8(), pa.timestamp("us")),
         pa.json_(),
     ],
@@ -233,21 +235,6 @@ def test_a_packed_struct_is_one_column() -> None:
     )
     columns = LanceSchema.from_arrow(pa.schema([packed])).leaf_columns()
     assert [one.name for one in columns] == ["p"]
-
-
-def test_ids_are_taken_over_by_path_and_new_ones_follow() -> None:
-    new = LanceSchema.from_arrow(
-        pa.schema(
-            [
-                ("fresh", pa.int8()),
-                ("meta", pa.struct([("more", pa.int8()), ("name", pa.string())])),
-                ("id", pa.int64()),
-            ]
-        )
-    ).with_ids_from(SAMPLE)
-    top = SAMPLE.max_field_id
-    meta = SAMPLE.find("meta.name")
-    assert new.field_ids() == [top + 1, meta[0].id, top + 2, meta[1].id, 0]
 
 
 def test_fields_are_found_by_id() -> None:

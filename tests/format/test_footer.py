@@ -90,7 +90,7 @@ def test_a_manifest_footer_comes_back() -> None:
     data = ManifestFooter(70).build()
     assert data == bytes.fromhex("4600000000000000 0000 0200 4c414e43")
     assert ManifestFooter.parse(pa.py_buffer(data), 100, where="m") == ManifestFooter(70)
-    with pytest.raises(CorruptFileError, match="manifest position"):
+    with pytest.raises(CorruptFileError, match="position of the metadata of a manifest"):
         ManifestFooter.parse(pa.py_buffer(data), 80, where="m")
     newer = ManifestFooter(70, 1, 0).build()
     with pytest.raises(UnsupportedFeatureError, match=r"1\.0"):

@@ -19,13 +19,10 @@ from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.extension import field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
-from glaive.format.logical_types import logical_type
+from glaive.format.logical_types import check_list_size, logical_type
 from glaive.format.pb import file_pb2
 
-__all__ = ["ITEM_NAMES", "Field", "LanceSchema", "split_path"]
-
-ITEM_NAMES = frozenset({"item", "element", "array", "entries", "key_value"})
-"""What libraries call the one field below a list or map."""
+__all__ = ["Field", "LanceSchema", "split_path"]
 
 
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
@@ -176,12 +173,6 @@ class LanceSchema:
         kept = (_prune(top, wanted) for top in order.values())
         return LanceSchema(tuple(one for one in kept if one is not None), self.metadata)
 
-    def with_ids_from(self, other: LanceSchema) -> LanceSchema:
-        """These fields with the ids of the same paths in ``other``; new ids for new paths."""
-        fresh = iter(range(other.max_field_id + 1, 2**31))
-        fields = _match_ids(self.fields, other.fields, fresh)
-        return LanceSchema(fields, self.metadata)
-
 
 def split_path(path: str) -> list[str]:
     """Split ``a.`b.c`.d`` at the dots outside backticks: ``["a", "b.c", "d"]``."""
@@ -204,22 +195,6 @@ def _prune(one: Field, wanted: set[int]) -> Field | None:
     if one.id in wanted or kept:
         return replace(one, children=kept)
     return None
-
-
-def _match_ids(
-    fields: Sequence[Field], others: Sequence[Field], fresh: Iterator[int]
-) -> tuple[Field, ...]:
-    by_name = {other.name: other for other in others}
-    out = []
-    for position, one in enumerate(fields):
-        match = by_name.get(one.name)
-        if match is None and len(fields) == len(others) == 1 and one.name in ITEM_NAMES:
-            # Arrow's list items are called item or element, depending on who made them.
-            match = others[position]
-        field_id = next(fresh) if match is None else match.id
-        children = _match_ids(one.children, match.children if match else (), fresh)
-        out.append(replace(one, id=field_id, children=children))
-    return tuple(out)
 
 
 def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:
@@ -266,6 +241,7 @@ def _children(kind: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
         item = kind.value_field
         return (f"{name}.struct" if types.is_struct(item.type) else name), [item]
     if types.is_fixed_size_list(kind) and types.is_struct(kind.value_type):
+        check_list_size(kind, path)
         return f"fixed_size_list:struct:{kind.list_size}", [kind.value_field]
     return logical_type(kind, path), []
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 
@@ -34,7 +34,7 @@ __all__ = [
 MAGIC: Final = b"LANC"
 
 _FILE: Final = struct.Struct("<QQQIIHH4s")
-_MANIFEST: Final = struct.Struct("<QHH4s")
+_SHORT: Final = struct.Struct("<QHH4s")
 _VERSION: Final = struct.Struct("<HH4s")
 _PAIR: Final = 16
 """Bytes of one (position, size) pair in the offset tables."""
@@ -156,58 +156,19 @@ class FileFooter:
 
 
 @dataclass(frozen=True, slots=True)
-class LegacyFooter:
-    """Footer of a 0.1 data file: position of the metadata message's length, in bytes."""
+class _ShortFooter:
+    """A footer that only says where the metadata begins."""
 
-    SIZE: ClassVar[int] = _MANIFEST.size
+    SIZE: ClassVar[int] = _SHORT.size
+    WHAT: ClassVar[str]
 
     position: int
     major: int = 0
     minor: int = 2
 
     @classmethod
-    def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> LegacyFooter:
+    def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> Self:
         """Read the footer from the last bytes of a file of ``size`` bytes.
-
-        Raises
-        ------
-        NotLanceError
-            The file is too short or does not end in ``LANC``.
-        CorruptFileError
-            The metadata does not lie within the file, before the footer.
-        """
-        if tail.size < cls.SIZE or size < cls.SIZE:
-            _refuse_tail(tail, size, cls.SIZE, where, "file")
-        position, major, minor, magic = _MANIFEST.unpack_from(tail, tail.size - cls.SIZE)
-        if magic != MAGIC:
-            _refuse_tail(tail, size, cls.SIZE, where, "file")
-        if position + 4 > size - cls.SIZE:
-            raise CorruptFileError(
-                "metadata position",
-                expected=f"at most {size - cls.SIZE - 4} bytes",
-                found=f"{position}",
-                where=where,
-            )
-        return cls(position, major, minor)
-
-    def build(self) -> bytes:
-        """The 16 bytes of the footer."""
-        return _MANIFEST.pack(self.position, self.major, self.minor, MAGIC)
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestFooter:
-    """Footer of a manifest file: position of the manifest message's length, in bytes."""
-
-    SIZE: ClassVar[int] = _MANIFEST.size
-
-    position: int
-    major: int = 0
-    minor: int = 2
-
-    @classmethod
-    def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> ManifestFooter:
-        """Read the footer from the last bytes of a manifest file of ``size`` bytes.
 
         Raises
         ------
@@ -216,30 +177,52 @@ class ManifestFooter:
         UnsupportedFeatureError
             The footer names a version this reader does not know.
         CorruptFileError
-            The manifest does not lie within the file, before the footer.
+            The metadata does not lie within the file, before the footer.
         """
         if tail.size < cls.SIZE or size < cls.SIZE:
-            _refuse_tail(tail, size, cls.SIZE, where, "manifest")
-        position, major, minor, magic = _MANIFEST.unpack_from(tail, tail.size - cls.SIZE)
+            _refuse_tail(tail, size, cls.SIZE, where, cls.WHAT)
+        position, major, minor, magic = _SHORT.unpack_from(tail, tail.size - cls.SIZE)
         if magic != MAGIC:
-            _refuse_tail(tail, size, cls.SIZE, where, "manifest")
-        if (major, minor) not in _MANIFEST_VERSIONS:
-            raise UnsupportedFeatureError(
-                f"{where} has manifest version {major}.{minor}; this reader knows 0.1 and 0.2. "
-                "The dataset was probably written by a newer Lance: upgrade glaive."
-            )
+            _refuse_tail(tail, size, cls.SIZE, where, cls.WHAT)
+        cls._check_version(major, minor, where)
         if position + 4 > size - cls.SIZE:
             raise CorruptFileError(
-                "manifest position",
+                f"position of the metadata of a {cls.WHAT}",
                 expected=f"at most {size - cls.SIZE - 4} bytes",
                 found=f"{position}",
                 where=where,
             )
         return cls(position, major, minor)
 
+    @classmethod
+    def _check_version(cls, major: int, minor: int, where: object) -> None:
+        """Files of another version are told apart before their footer is read."""
+
     def build(self) -> bytes:
         """The 16 bytes of the footer."""
-        return _MANIFEST.pack(self.position, self.major, self.minor, MAGIC)
+        return _SHORT.pack(self.position, self.major, self.minor, MAGIC)
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyFooter(_ShortFooter):
+    """Footer of a 0.1 data file: position of the metadata message's length, in bytes."""
+
+    WHAT: ClassVar[str] = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFooter(_ShortFooter):
+    """Footer of a manifest file: position of the manifest message's length, in bytes."""
+
+    WHAT: ClassVar[str] = "manifest"
+
+    @classmethod
+    def _check_version(cls, major: int, minor: int, where: object) -> None:
+        if (major, minor) not in _MANIFEST_VERSIONS:
+            raise UnsupportedFeatureError(
+                f"{where} has manifest version {major}.{minor}; this reader knows 0.1 and 0.2. "
+                "The dataset was probably written by a newer Lance: upgrade glaive."
+            )
 
 
 def _refuse_tail(tail: pa.Buffer, size: int, need: int, where: object, what: str) -> None:

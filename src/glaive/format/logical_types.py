@@ -20,6 +20,7 @@ __all__ = [
     "BFLOAT16",
     "EXTENSION_METADATA",
     "EXTENSION_NAME",
+    "check_list_size",
     "encoding_hint",
     "leaf_type",
     "logical_type",
@@ -188,7 +189,17 @@ def _kind(arrow: pa.DataType) -> str:
     return "other"
 
 
+def check_list_size(arrow: Any, column: str) -> None:
+    """Refuse a fixed-size list without items, which no file can hold."""
+    if arrow.list_size < 1:
+        raise SchemaError(
+            f"column {column!r}: a fixed_size_list has at least 1 item, found {arrow}. "
+            "Drop the column, or cast it to list before writing it."
+        )
+
+
 def _fixed_size_list(arrow: Any, column: str) -> str:
+    check_list_size(arrow, column)
     item = arrow.value_type
     if isinstance(item, pa.BaseExtensionType):
         inner: str | None = BFLOAT16 if item.extension_name == BFLOAT16 else None

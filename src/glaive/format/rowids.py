@@ -28,7 +28,6 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 
 __all__ = [
-    "count_row_ids",
     "decode_row_ids",
     "decode_versions",
     "encode_row_ids",
@@ -51,12 +50,6 @@ def decode_row_ids(data: bytes, rows: int, *, where: object) -> NDArray[np.uint6
     _check_rows(sum(_length(one, where) for one in segments), rows, "row ids", where)
     parts = [_decode(one, where) for one in segments]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
-
-
-def count_row_ids(data: bytes, *, where: object) -> int:
-    """Number of row ids in a sequence, without making them."""
-    segments = _parse(table_pb2.RowIdSequence, data, where).segments
-    return sum(_length(one, where) for one in segments)
 
 
 def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:

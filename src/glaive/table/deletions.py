@@ -16,7 +16,7 @@ from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 
-__all__ = ["count_deleted", "load_deletions"]
+__all__ = ["load_deletions"]
 
 
 def load_deletions(
@@ -50,9 +50,3 @@ def load_deletions(
             "deleted rows", expected=f"{file.rows}", found=f"{len(offsets)}", where=where
         )
     return offsets
-
-
-def count_deleted(store: ObjectStore, manifest: Manifest, fragment: Fragment) -> int:
-    """Deleted rows of a fragment; reads the deletion file only if the manifest does not tell."""
-    known = fragment.num_deletions
-    return len(load_deletions(store, manifest, fragment)) if known is None else known

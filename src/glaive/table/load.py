@@ -14,13 +14,11 @@ from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import NamingScheme, manifest_path, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
 from glaive.io.store import ObjectStore
-from glaive.table.deletions import count_deleted
 from glaive.table.rows import complete_rows
 from glaive.table.versions import ManifestLocation, latest, list_versions
 
 __all__ = [
     "VersionInfo",
-    "count_rows",
     "describe_versions",
     "load_manifest",
     "load_numbered",
@@ -110,17 +108,6 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
     except ObjectNotFoundError:
         return None
     return decode_transaction(data.to_pybytes(), where=store.full(path))
-
-
-def count_rows(store: ObjectStore, manifest: Manifest) -> int:
-    """Live rows; reads deletion files only where an old manifest does not tell."""
-    known = manifest.count_rows()
-    if known is not None:
-        return known
-    rows = 0
-    for fragment in manifest.fragments():
-        rows += fragment.physical_rows - count_deleted(store, manifest, fragment)
-    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,7 +295,6 @@ REFUSED = {
     "struct without members": (pa.struct([]), "2.1"),
     "dictionary of floats": (pa.dictionary(pa.int8(), pa.float32()), "2.0"),
     "no bytes": (pa.binary(0), "2.1"),
-    "no items": (pa.list_(pa.int8(), 0), "2.1"),
 }
 
 

@@ -64,8 +64,6 @@ def _reason(one: Field) -> tuple[str, str] | None:
 
 def _fixed_list_reason(kind: Any) -> tuple[str, str] | None:
     while pa.types.is_fixed_size_list(kind):
-        if kind.list_size == 0:
-            return "2.1", "lists of fixed size need at least one item"
         kind = kind.value_type
         if _is_bytes(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
             return "2.1", "lists of fixed size are of numbers there"
