@@ -9,14 +9,14 @@ Specification: "Columns" in ``docs/format/schema.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fields import Field
 
 __all__ = ["Kind", "Node", "column_tree", "number_columns"]
@@ -33,7 +33,7 @@ class Node:
     ``sizes`` are, in the order of ``layers``, how many entries of a layer one entry of the
     next layer outside has, where that is the same for all: the sizes of fixed-size lists of
     structs, 1 elsewhere. ``column`` is the physical column of a leaf, None when the file does
-    not have it.
+    not have it. ``members`` are the positions of those wanted of a packed struct, None for all.
     """
 
     kind: Kind
@@ -46,6 +46,7 @@ class Node:
     wide: tuple[bool, ...]
     sizes: tuple[int, ...]
     column: int | None
+    members: tuple[int, ...] | None = None
 
     @property
     def entries_per_row(self) -> int:
@@ -66,15 +67,24 @@ def number_columns(fields: Sequence[Field]) -> dict[int, int]:
     return {leaf.id: column for column, leaf in enumerate(leaves)}
 
 
-def column_tree(field: Field, column_of: Mapping[int, int]) -> Node:
+def column_tree(
+    field: Field,
+    column_of: Mapping[int, int],
+    stored: Callable[[int], Field] | None = None,
+) -> Node:
     """The node of a top-level field.
+
+    ``stored`` gives a field as the file has it, by id: of a packed struct one may want some
+    of the members, but has to know all.
 
     Raises
     ------
     CorruptFileError
         A fixed-size list has no items.
+    UnsupportedFeatureError
+        A packed struct of the file lacks a member that is wanted.
     """
-    return _node(field, column_of, (), (), ())
+    return _node(field, column_of, stored, (), (), ())
 
 
 def _kind(field: Field) -> Kind:
@@ -93,6 +103,7 @@ def _kind(field: Field) -> Kind:
 def _node(
     field: Field,
     column_of: Mapping[int, int],
+    stored: Callable[[int], Field] | None,
     outside: tuple[bool, ...],
     wide_outside: tuple[bool, ...],
     sizes_outside: tuple[int, ...],
@@ -110,10 +121,37 @@ def _node(
         if column is not None and column < 0:
             column = None
     else:
-        children = tuple(_node(child, column_of, layers, wide, sizes) for child in field.children)
+        children = tuple(
+            _node(child, column_of, stored, layers, wide, sizes) for child in field.children
+        )
+    members = None
+    if field.is_packed and column is not None and stored is not None:
+        members = _wanted_members(field, stored(field.id))
     return Node(
-        kind, field.name, arrow.type, field.nullable, field, children, layers, wide, sizes, column
+        kind,
+        field.name,
+        arrow.type,
+        field.nullable,
+        field,
+        children,
+        layers,
+        wide,
+        sizes,
+        column,
+        members,
     )
+
+
+def _wanted_members(field: Field, stored: Field) -> tuple[int, ...] | None:
+    places = {child.id: at for at, child in enumerate(stored.children)}
+    missing = [child.name for child in field.children if child.id not in places]
+    if missing:
+        raise UnsupportedFeatureError(
+            f"packed struct {field.name!r} of a file has no member {missing[0]!r}: a packed struct "
+            "gets another member only when all of its files are written anew"
+        )
+    wanted = tuple(places[child.id] for child in field.children)
+    return None if wanted == tuple(range(len(places))) else wanted
 
 
 def _size(field: Field, arrow: Any) -> int:

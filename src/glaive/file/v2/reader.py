@@ -77,9 +77,12 @@ class FileV2:
         if column_of is None:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
-        bound = [self._bind(column_tree(field, column_of), count) for field in fields]
+        bound = [self._bind(column_tree(field, column_of, self._stored), count) for field in fields]
         schema = pa.schema([column.field for column in bound])
         return FileColumns(bound, count, schema, self.reader)
+
+    def _stored(self, field_id: int) -> Field:
+        return self.schema.field_by_id(field_id)
 
     def _bind(self, node: Node, rows: int) -> FieldColumns:
         columns: list[Column | None] = []

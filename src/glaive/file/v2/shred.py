@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, Dictionary
+from glaive.arrow.blocks import Block, Dictionary, Struct
 from glaive.arrow.buffers import as_buffer
 from glaive.arrow.build import all_null, list_array, to_array, validity_flags
 from glaive.encodings import levels as lv
@@ -126,6 +126,15 @@ def _leaf_array(
 ) -> pa.Array:
     if isinstance(block, Dictionary) and not pa.types.is_dictionary(node.type):
         block = expand(block)
+    if isinstance(block, Struct) and node.members is not None:
+        if max(node.members, default=0) >= len(block.members):
+            raise CorruptFileError(
+                "packed struct",
+                expected=f"{max(node.members) + 1} members or more, as in the schema",
+                found=f"{len(block.members)}",
+                where=where,
+            )
+        block = Struct(tuple([block.members[at] for at in node.members]), block.count)
     return to_array(block, node.type, validity, null_count, where)
 
 
