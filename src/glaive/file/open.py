@@ -19,6 +19,7 @@ from glaive.format.footer import file_version
 from glaive.io.store import ObjectStore
 
 if TYPE_CHECKING:
+    from glaive.file.blob_options import BlobOptions
     from glaive.file.v2.column_options import GivenOptions
 
 __all__ = ["check_encoding_options", "create_writer", "open_reader"]
@@ -86,6 +87,7 @@ def create_writer(
     *,
     encoding_options: GivenOptions | None = None,
     dictionaries: dict[int, pa.Array] | None = None,
+    blobs: BlobOptions | None = None,
 ) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
 
@@ -98,6 +100,8 @@ def create_writer(
     dictionaries
         Items of dictionary columns by field id, which in format 0.1 all files of a dataset
         share; those of further columns are added.
+    blobs
+        How the values of blob columns are kept, from format 2.2 on.
 
     Raises
     ------
@@ -119,7 +123,9 @@ def create_writer(
     if not profile.stable:
         _warn_unstable(str(profile.version))
     writer = _load(_WRITERS[profile.pages])
-    begun: FileWriter = writer(store, path, schema, profile, encoding_options=encoding_options)
+    begun: FileWriter = writer(
+        store, path, schema, profile, encoding_options=encoding_options, blobs=blobs
+    )
     return begun
 
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 from glaive.errors import SchemaError
 from glaive.file.profile import FormatProfile
 from glaive.file.versions import PROFILES
-from glaive.format.field import Field
+from glaive.format.blobs import is_blob
+from glaive.format.field import BLOB, Field
 from glaive.format.fields import LanceSchema
 
 __all__ = ["FEATURES", "check_types"]
@@ -132,7 +133,28 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
+def _is_blob(at: _Place) -> bool:
+    return is_blob(at.field)
+
+
+def _is_listed_blob(at: _Place) -> bool:
+    return is_blob(at.field) and any(map(_is_list, at.outside))
+
+
+def _is_blob_v2(at: _Place) -> bool:
+    return at.field.is_blob_v2
+
+
+def _is_other_blob(at: _Place) -> bool:
+    """Metadata that makes blobs, on a type that cannot be; descriptions that were read, say."""
+    return at.field.option(BLOB) == "true" and not is_blob(at.field)
+
+
 FEATURES: dict[str, Callable[[_Place], bool]] = {
+    "large binary with lance-encoding:blob": _is_blob,
+    "lists of large binary with lance-encoding:blob": _is_listed_blob,
+    "columns of type lance.blob.v2": _is_blob_v2,
+    "blobs of other types than large_binary and lance.blob.v2": _is_other_blob,
     "maps": _is_map,
     "fixed-size lists of structs": _is_fixed_structs,
     "fixed-size lists of structs next to lists": _mixes_lists,

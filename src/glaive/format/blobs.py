@@ -11,7 +11,7 @@ Specification: ``docs/format/blobs.md``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,12 +22,18 @@ __all__ = [
     "BLOB_V2",
     "DESCRIPTION",
     "DESCRIPTOR",
+    "EXTERNAL",
+    "INLINE",
     "LOGICAL",
+    "OWN_FILE",
+    "PACKED_FILE",
     "as_binary",
     "described",
     "has_blobs",
+    "has_blobs_v2",
     "is_blob",
     "is_described",
+    "stored",
 ]
 
 DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
@@ -54,6 +60,9 @@ LOGICAL: Final = pa.struct(
 )
 """What the author of a column of the second kind hands over; the last two may be left out."""
 
+INLINE, PACKED_FILE, OWN_FILE, EXTERNAL = range(4)
+"""Kinds of descriptors: in the data file, in a file with others, in one of its own, elsewhere."""
+
 _TYPES: Final = {
     pa.uint8(): "uint8",
     pa.uint32(): "uint32",
@@ -77,6 +86,11 @@ def has_blobs(field: Field) -> bool:
     return any(is_blob(one) or one.is_blob_v2 for one in field.walk())
 
 
+def has_blobs_v2(field: Field) -> bool:
+    """Whether there is a blob column of the second kind at or below a field."""
+    return any(one.is_blob_v2 for one in field.walk())
+
+
 def described(field: Field) -> Field:
     """The field with the blob columns at or below it as descriptions, under their ids."""
     if is_blob(field):
@@ -84,7 +98,18 @@ def described(field: Field) -> Field:
     if field.is_blob_v2:
         metadata = {BLOB: b"true", PACKED: b"true"}
         return replace(field, children=_members(DESCRIPTOR), metadata=metadata)
-    return _with_children(field, described)
+    if not has_blobs(field):
+        return field
+    return replace(field, children=tuple(map(described, field.children)))
+
+
+def stored(field: Field) -> Field:
+    """The field as the schema of a data file has it: the second kind as descriptions."""
+    if field.is_blob_v2:
+        return described(field)
+    if not has_blobs_v2(field):
+        return field
+    return replace(field, children=tuple(map(stored, field.children)))
 
 
 def as_binary(field: Field) -> Field:
@@ -93,13 +118,9 @@ def as_binary(field: Field) -> Field:
         left_out = (EXTENSION_NAME, EXTENSION_METADATA)
         metadata = {key: value for key, value in field.metadata.items() if key not in left_out}
         return replace(field, logical_type="large_binary", children=(), metadata=metadata)
-    return _with_children(field, as_binary)
-
-
-def _with_children(field: Field, change: Any) -> Field:
-    if not has_blobs(field):
+    if not has_blobs_v2(field):
         return field
-    return replace(field, children=tuple(change(child) for child in field.children))
+    return replace(field, children=tuple(map(as_binary, field.children)))
 
 
 def _members(kind: pa.StructType) -> tuple[Field, ...]:

@@ -29,6 +29,8 @@ __all__ = [
     "VERSIONS",
     "ManifestName",
     "NamingScheme",
+    "blob_file_path",
+    "blob_folder",
     "data_file_path",
     "deletion_file_path",
     "manifest_path",
@@ -107,6 +109,17 @@ def new_data_file_name() -> str:
 def data_file_path(name: str) -> str:
     """Path of a data file named in a manifest."""
     return f"{DATA}/{name}"
+
+
+def blob_folder(data_file: str) -> str:
+    """Folder of the files with blobs that belong to a data file."""
+    return data_file.removesuffix(".lance")
+
+
+def blob_file_path(data_file: str, blob_id: int) -> str:
+    """Path of a file with blobs beside a data file: 32 bits, the least significant first."""
+    bits = f"{blob_id:032b}"[::-1]
+    return f"{blob_folder(data_file)}/{bits}.blob"
 
 
 def transaction_path(name: str) -> str:

@@ -10,7 +10,7 @@ from glaive.errors import OptionError
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 
-__all__ = ["SCHEMES", "open_store"]
+__all__ = ["SCHEMES", "open_object", "open_store"]
 
 SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 """What may stand before ``://``."""
@@ -55,3 +55,23 @@ def open_store(
     from glaive.io.objectstore import connect
 
     return connect(f"{_RENAMED.get(scheme, scheme)}://{rest}", dict(storage_options or {}))
+
+
+def open_object(
+    uri: str, storage_options: Mapping[str, str] | None = None
+) -> tuple[ObjectStore, str]:
+    """Return the store of the place that holds an object, and the object's path there.
+
+    Nothing is read.
+
+    Raises
+    ------
+    OptionError
+        As :func:`open_store`; or the URI ends with a slash, which no object does.
+    """
+    folder, slash, name = uri.rpartition("/")
+    if not name:
+        raise OptionError(f"{uri!r} names a directory; give the path of an object")
+    if uri.lower().startswith("file://"):
+        name = unquote(name)
+    return open_store(folder or ("/" if slash else "."), storage_options), name

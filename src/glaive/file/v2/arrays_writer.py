@@ -19,6 +19,7 @@ from glaive.encodings.arrays.struct import SimpleStruct
 from glaive.encodings.choose_array import encode_values
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, SchemaError
+from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
 from glaive.file.v2.array_blobs import BLOB_COLUMN, pending_array_page
 from glaive.file.v2.array_columns import array_tree, number_array_columns
@@ -50,10 +51,11 @@ class ArraysWriter(FileV2Writer):
         *,
         page_bytes: int = PAGE_BYTES,
         encoding_options: GivenOptions | None = None,
+        blobs: BlobOptions | None = None,
     ) -> None:
         # Rows of each struct column; filled while the columns are numbered.
         self._structs: dict[int, int] = {}
-        self._blobs: list[int] = []
+        self._blob_columns: list[int] = []
         super().__init__(
             store,
             path,
@@ -61,6 +63,7 @@ class ArraysWriter(FileV2Writer):
             profile,
             page_bytes=page_bytes,
             encoding_options=encoding_options,
+            blobs=blobs,
         )
 
     def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
@@ -68,7 +71,7 @@ class ArraysWriter(FileV2Writer):
 
     def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
         node = array_tree(field, column_of)
-        self._blobs.extend(_blob_columns(node))
+        self._blob_columns.extend(_blob_columns(node))
         self._structs.update(dict.fromkeys(_struct_columns(node), 0))
         return node
 
@@ -121,7 +124,7 @@ class ArraysWriter(FileV2Writer):
             if self._rows:
                 layout: Any = SimpleStruct().to_wire()
                 super()._append(column, EncodedPage(layout, [], rows), 0)
-        for column in self._blobs:
+        for column in self._blob_columns:
             self._columns[column].encoding.direct.encoding = seal(COLUMN_URL, BLOB_COLUMN)
         return super()._write_footer()
 

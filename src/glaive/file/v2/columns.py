@@ -17,6 +17,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.blobs import is_described
 from glaive.format.fields import Field
 
 __all__ = ["Kind", "Node", "column_tree", "number_columns"]
@@ -125,7 +126,7 @@ def _node(
             _node(child, column_of, stored, layers, wide, sizes) for child in field.children
         )
     members = None
-    if field.is_packed and column is not None and stored is not None:
+    if field.is_packed and not is_described(field) and column is not None and stored is not None:
         members = _wanted_members(field, stored(field.id))
     return Node(
         kind,

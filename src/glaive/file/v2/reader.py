@@ -19,6 +19,7 @@ from glaive.file.profile import FormatProfile
 from glaive.file.v2.bound import Column, FieldColumns, FileColumns
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.container import Container
+from glaive.format.blobs import stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
 from glaive.types import ByteRange, FormatVersion, Where
@@ -77,7 +78,8 @@ class FileV2:
         if column_of is None:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
-        bound = [self._bind(column_tree(field, column_of, self._stored), count) for field in fields]
+        nodes = [column_tree(stored(field), column_of, self._stored) for field in fields]
+        bound = [self._bind(node, count) for node in nodes]
         schema = pa.schema([column.field for column in bound])
         return FileColumns(bound, count, schema, self.reader)
 

@@ -20,6 +20,8 @@ V2_0 = FormatProfile(
     dictionary_compression=None,
     types=frozenset(
         {
+            "large binary with lance-encoding:blob",
+            "lists of large binary with lance-encoding:blob",
             "dictionaries of nulls",
             "empty structs in lists, or as the first of several members",
             "packed structs with fixed-size lists as members",

@@ -17,4 +17,5 @@ V2_1 = FormatProfile(
     dictionary_bits=frozenset({128}),
     level_runs=False,
     dictionary_compression=None,
+    types=frozenset({"large binary with lance-encoding:blob"}),
 )

@@ -22,6 +22,8 @@ V2_2 = replace(
     dictionary_compression="lz4",
     types=frozenset(
         {
+            "large binary with lance-encoding:blob",
+            "columns of type lance.blob.v2",
             "maps",
             "fixed-size lists of structs",
             "packed structs with members of variable width",

@@ -10,7 +10,7 @@ Specification: ``docs/format/container.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -19,13 +19,16 @@ from glaive.arrow.build import leaf_bits
 from glaive.encodings.choose import PageOptions, encode_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, SchemaError
+from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
 from glaive.file.types import check_types
+from glaive.file.v2.blob_files import BlobFiles
+from glaive.file.v2.blob_writer import BlobWriter
 from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.pending_blobs import PendingBlobs, pending_page
 from glaive.file.v2.shred import Shredded, shred
-from glaive.format.blobs import is_blob
+from glaive.format.blobs import has_blobs_v2, is_blob, stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
@@ -130,13 +133,16 @@ class FileV2Writer:
         *,
         page_bytes: int = PAGE_BYTES,
         encoding_options: GivenOptions | None = None,
+        blobs: BlobOptions | None = None,
     ) -> None:
         check_types(schema, profile)
+        self._given = schema.fields
+        self._arrow = schema.to_arrow()
+        schema = replace(schema, fields=tuple(map(stored, schema.fields)))
         self._wanted = column_options(schema, encoding_options, profile)
         self.path = path
         self._where = store.full(path)
         self._schema = schema
-        self._arrow = schema.to_arrow()
         self._profile = profile
         self._options = PageOptions(
             large_chunks=profile.large_chunks,
@@ -158,6 +164,10 @@ class FileV2Writer:
         self._global_places: list[ByteRange] = []
         self._metadata = dict(schema.metadata)
         self._sink = AlignedSink(store.create(path))
+        self._blobs: BlobWriter | None = None
+        if any(map(has_blobs_v2, self._given)):
+            files = BlobFiles(store, path)
+            self._blobs = BlobWriter(self._sink, files, blobs or BlobOptions())
 
     @property
     def position(self) -> int:
@@ -177,7 +187,7 @@ class FileV2Writer:
                 f"found\n{batch.schema}\nCast the batch to the schema first."
             )
         columns: list[Any] = list(batch.columns)
-        for queue, column in zip(self._queues, columns, strict=True):
+        for field, queue, column in zip(self._given, self._queues, columns, strict=True):
             if not queue.node.nullable and column.null_count:
                 raise SchemaError(
                     f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
@@ -186,13 +196,16 @@ class FileV2Writer:
             chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             for chunk in chunks:
                 if len(chunk):
-                    queue.put(chunk)
+                    blobs = self._blobs
+                    queue.put(blobs.describe(field, chunk, field.name) if blobs else chunk)
         self._rows += batch.num_rows
         self._flush([queue for queue in self._queues if queue.waiting >= queue.budget], last=False)
 
     def finish(self) -> WrittenFileV2:
         """Write what waits, the metadata and the footer; the file becomes visible."""
         self._flush([queue for queue in self._queues if queue.arrays], last=True)
+        if self._blobs is not None:
+            self._blobs.finish()
         size = self._write_footer()
         return WrittenFileV2(
             path=self.path,
@@ -220,6 +233,8 @@ class FileV2Writer:
     def abort(self) -> None:
         """Leave nothing behind."""
         self._sink.abort()
+        if self._blobs is not None:
+            self._blobs.abort()
 
     # ------------------------------------------------------------------ columns
 

@@ -1,0 +1,79 @@
+"""Files with blobs beside a data file: one for many values, or one for one.
+
+Specification: "Where values lie" in ``docs/format/blobs.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pyarrow as pa
+
+from glaive.errors import StoreError
+from glaive.format.paths import blob_file_path
+from glaive.io.store import ObjectStore, Sink
+
+__all__ = ["BlobFiles"]
+
+_NAMED_IDS = 1 << 32
+
+
+class BlobFiles:
+    """The files beside one data file. Nothing refers to them before that file is visible."""
+
+    def __init__(self, store: ObjectStore, data_file: str) -> None:
+        self._store = store
+        self._data_file = data_file
+        self._ids: Iterator[int] = iter(range(1, _NAMED_IDS))
+        self._done: list[str] = []
+        self._pack: Sink | None = None
+        self._pack_id = 0
+
+    def put_packed(self, value: pa.Buffer, limit: int) -> tuple[int, int]:
+        """Append a value to the file for many, or a new one when it would exceed ``limit``.
+
+        Returns the id of the file, and the position in it.
+        """
+        if self._pack is not None and self._pack.position + value.size > limit:
+            self._finish_pack()
+        if self._pack is None:
+            self._pack_id = next(self._ids)
+            self._pack = self._begin(self._pack_id)
+        position = self._pack.position
+        self._pack.write([value])
+        return self._pack_id, position
+
+    def put_alone(self, value: pa.Buffer) -> int:
+        """Write a file for one value; returns its id."""
+        number = next(self._ids)
+        sink = self._begin(number)
+        try:
+            sink.write([value])
+            sink.finish()
+        except BaseException:
+            sink.abort()
+            raise
+        return number
+
+    def finish(self) -> None:
+        """Make what was written visible."""
+        self._finish_pack()
+
+    def abort(self) -> None:
+        """Leave nothing behind, as far as possible."""
+        if self._pack is not None:
+            self._pack.abort()
+            self._pack = None
+        with suppress(StoreError):
+            self._store.delete(self._done)
+
+    def _begin(self, number: int) -> Sink:
+        path = blob_file_path(self._data_file, number)
+        self._done.append(path)
+        return self._store.create(path)
+
+    def _finish_pack(self) -> None:
+        if self._pack is not None:
+            self._pack.finish()
+            self._pack = None
