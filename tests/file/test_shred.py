@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import Layer, Leaf
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, SchemaError
 from glaive.file.v2.columns import column_tree, number_columns
 from glaive.file.v2.shred import Shredded, shred, unshred
 from glaive.format.fields import LanceSchema
@@ -145,3 +145,25 @@ def test_definition_levels_without_a_layer_for_them_are_rejected_by_count() -> N
     )
     with pytest.raises(CorruptFileError, match="page values"):
         unshred(node, [leaf], 2, WHERE)
+
+
+EMPTY = pa.struct([])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(EMPTY, [{}, None]), (pa.struct([("x", pa.int8()), ("e", EMPTY)]), [{"x": 1, "e": None}])],
+)
+def test_nulls_of_structs_without_members_are_refused(
+    kind: pa.DataType, values: list[object]
+) -> None:
+    with pytest.raises(SchemaError, match="struct without members and has 1 nulls"):
+        _back(pa.array(values, kind))
+
+
+def test_structs_without_members_may_be_in_structs_that_are_null() -> None:
+    array = pa.array([{"x": 1, "e": {}}, None], pa.struct([("x", pa.int8()), ("e", EMPTY)]))
+    node = column_tree(
+        LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)])).fields[0], {1: 0, 2: 1}
+    )
+    assert [one.rows for one in shred(node, array)] == [2, 2]

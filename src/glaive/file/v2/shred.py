@@ -24,7 +24,7 @@ from glaive.arrow.build import all_null, list_array, to_array, validity_flags
 from glaive.encodings import levels as lv
 from glaive.encodings.expand import expand
 from glaive.encodings.protocol import Layer, Leaf, Slots
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.file.v2.columns import Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import Where
@@ -48,8 +48,16 @@ class Shredded:
 
 
 def shred(node: Node, array: pa.Array) -> list[Shredded]:
-    """Cut one top-level array into its leaves, depth first."""
+    """Cut one top-level array into its leaves, depth first.
+
+    Raises
+    ------
+    SchemaError
+        A struct without members is null.
+    """
     found: list[Shredded] = []
+    if node.kind == "empty":
+        _refuse_nulls(node, validity_flags(array))
     _shred(node, array, lv.start(len(array)), found, len(array))
     return found
 
@@ -75,7 +83,13 @@ def _shred(node: Node, array: Any, entries: lv.Entries, found: list[Shredded], r
         return
     if node.kind == "struct":
         for at, child in enumerate(node.children):
-            _shred(child, array.field(at), inside, found, rows)
+            member = array.field(at)
+            if child.kind == "empty":
+                flags, outside = validity_flags(member), validity_flags(array)
+                _refuse_nulls(
+                    child, flags if flags is None or outside is None else flags | ~outside
+                )
+            _shred(child, member, inside, found, rows)
         return
     offsets = np.asarray(array.offsets).astype(np.int64)
     lengths = np.diff(offsets)
@@ -84,6 +98,16 @@ def _shred(node: Node, array: Any, entries: lv.Entries, found: list[Shredded], r
     if keep is not None:
         items = items.filter(pa.array(np.repeat(keep, lengths)))
     _shred(node.children[0], items, inside, found, rows)
+
+
+def _refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
+    """A struct without members that is null cannot be told from one that is not."""
+    if valid is not None and not valid.all():
+        raise SchemaError(
+            f"column {node.name!r} is a struct without members and has "
+            f"{len(valid) - int(np.count_nonzero(valid))} nulls, which no file can hold. "
+            "Drop the column, or give the struct a member."
+        )
 
 
 def _items(array: Any) -> Any:
