@@ -118,7 +118,7 @@ class TestReading:
         assert scanner.dataset_schema == TABLE.schema
         assert sum(batch.num_rows for batch in scanner.scan_batches()) == 120
         assert scanner.explain_plan() == "scan 120 rows of 2 fragments: id"
-        assert "fragment 1: 0..20" in scanner.explain_plan(verbose=True)
+        assert "fragment 1: 0..20" in scanner.explain_plan(True)
 
     def test_filters_are_refused_by_name(self, dataset: LanceDataset) -> None:
         for read in (dataset.to_table, dataset.count_rows, dataset.scanner):

@@ -94,6 +94,12 @@ class TestReading:
         assert store.full("x") in str(caught.value)
         assert f"bytes {asked.offset}..{asked.end}" in str(caught.value)
 
+    def test_a_size_that_is_not_the_objects_is_found_out(self, store: ObjectStore) -> None:
+        store.put("x", [CONTENT])
+        for asked in (ByteRange(1020, 5), ByteRange(0, 2000), ByteRange(1999, 1)):
+            with pytest.raises(CorruptFileError, match="found a file of 1024 bytes"):
+                store.open("x", size=2000).read([asked])
+
     def test_buffers_outlive_their_reader(self, store: ObjectStore) -> None:
         store.put("x", [CONTENT])
         reader = store.open("x")

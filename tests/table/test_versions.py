@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from glaive.errors import (
 from glaive.format.paths import HINT, manifest_path
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import describe_versions, open_latest, open_version
 from glaive.table.protocol import CommitOptions
@@ -152,6 +153,19 @@ def test_the_hint_is_written_and_read(store: ObjectStore) -> None:
 def test_a_hint_that_says_nothing_is_none(store: ObjectStore, content: bytes) -> None:
     store.put(HINT, [content])
     assert read_hint(store) is None
+
+
+def test_a_version_cleaned_up_while_versions_are_described_is_left_out(store: ObjectStore) -> None:
+    base = create(store)
+    commit_transaction(store, append(base), base=base)
+
+    class CleanedUp(CountingStore):
+        def list(self, prefix: str) -> Iterator[ObjectMeta]:
+            listed = list(super().list(prefix))
+            self.inner.delete([manifest_path(1)])
+            return iter(listed)
+
+    assert [one.version for one in describe_versions(CleanedUp(store))] == [2]
 
 
 @pytest.mark.spec("commit-4")

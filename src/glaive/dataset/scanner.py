@@ -74,7 +74,7 @@ class Scanner:
         """Rows of the result, without reading any."""
         return plan_scan(self._view.snapshot, self._options).rows
 
-    def explain_plan(self, *, verbose: bool = False) -> str:
+    def explain_plan(self, verbose: bool = False) -> str:
         """The plan as text: one line per fragment when ``verbose``."""
         plan = plan_scan(self._view.snapshot, self._options)
         columns = ", ".join(self._view.schema.names)

@@ -257,12 +257,21 @@ class ObjectReader:
             )
         except _REFUSALS as error:
             if not isinstance(error, FileNotFoundError):
-                self._check(ranges, self.size)
+                self._check_again(ranges)
             raise from_object_store(error, self.path, "read") from None
         if any(len(got) < want for got, want in zip(answers, lengths, strict=True)):
-            self._check(ranges, self.size)
+            self._check_again(ranges)
+            raise StoreError(
+                f"cannot read {self.path}: the store answered with fewer bytes than were asked "
+                "for. Try again."
+            )
         buffers = [_aligned(got, at) for got, at in zip(answers, starts, strict=True)]
         return split(ranges, joined, buffers)
+
+    def _check_again(self, ranges: Sequence[ByteRange]) -> None:
+        """Check against the size the store tells, in place of the one that was given."""
+        self._size = None
+        self._check(ranges, self.size)
 
     def _check(self, ranges: Sequence[ByteRange], size: int) -> None:
         for asked in ranges:

@@ -34,9 +34,10 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 def _executor(workers: int) -> ThreadPoolExecutor:
     """One pool per size and process; a forked child makes its own."""
     key = (os.getpid(), workers)
-    if key not in _pools:
-        _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix="glaive")
-    return _pools[key]
+    found = _pools.get(key)
+    if found is None:  # threads are started when there is work: a second pool costs nothing
+        found = _pools.setdefault(key, ThreadPoolExecutor(workers, thread_name_prefix="glaive"))
+    return found
 
 
 def ordered_map(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -126,7 +127,11 @@ class VersionInfo:
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:
     """All versions with time and totals, oldest first. One request per version."""
-    return [VersionInfo.of(load_manifest(store, one)) for one in list_versions(store)]
+    infos = []
+    for location in list_versions(store):
+        with suppress(ObjectNotFoundError):  # cleaned up since it was listed
+            infos.append(VersionInfo.of(load_manifest(store, location)))
+    return infos
 
 
 def _totals(manifest: Manifest) -> dict[str, str]:
