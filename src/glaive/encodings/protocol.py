@@ -39,7 +39,6 @@ from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
-    from glaive.format.pb import encodings23_pb2 as pb23
 
 __all__ = [
     "EncodedBlocks",
@@ -171,9 +170,12 @@ class EncodedBlocks:
 
 @dataclass(slots=True)
 class EncodedPage:
-    """A page ready to be written: its wire message and its buffers in file order."""
+    """A page ready to be written: its wire message and its buffers in file order.
 
-    layout: pb.PageLayout | pb23.PlanarLayout
+    ``layout`` is the message that the version's page grammar describes a page by.
+    """
+
+    layout: Any
     buffers: list[pa.Buffer | NDArray[np.uint8] | bytes]
     rows: int
 
