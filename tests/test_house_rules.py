@@ -18,7 +18,13 @@ import pytest
 import glaive.errors
 from glaive.cli.main import COMMANDS
 from glaive.config import Settings
-from glaive.encodings.registry import array_encodings, page_layouts, value_encodings
+from glaive.encodings.registry import (
+    array_encodings,
+    page_layouts,
+    structural_planes,
+    value_encodings,
+    value_planes,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
@@ -167,6 +173,8 @@ def test_nothing_asks_which_format_version_it_is() -> None:
         (value_encodings, "encodings.md"),
         (page_layouts, "pages.md"),
         (array_encodings, "arrays.md"),
+        (structural_planes, "planes.md"),
+        (value_planes, "planes.md"),
     ],
 )
 def test_everything_on_the_wire_is_documented(

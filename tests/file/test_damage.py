@@ -22,7 +22,12 @@ MOST_MEMORY = 64 * 1024 * 1024
 
 
 def _write(folder: Path, name: str, version: str) -> bytes:
+    version, _, structure = version.partition(" ")
     written = table(name, ROWS)
+    if structure:
+        wish = {"lance-encoding:structural-encoding": structure}
+        fields = [field.with_metadata(wish) for field in written.schema]
+        written = written.cast(pa.schema(fields))
     store = LocalStore(str(folder))
     writer = create_writer(store, "file.lance", LanceSchema.from_arrow(written.schema), version)
     writer.write(written)
@@ -45,7 +50,7 @@ def _read_everything(folder: Path, content: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3", "2.3 sparse"])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_flipped_bytes_never_crash(tmp_path: Path, name: str, version: str) -> None:
     whole = _write(tmp_path, name, version)
