@@ -7,7 +7,7 @@ that those which need no decoding are views of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -20,6 +20,7 @@ from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, value_bytes, windows
+from glaive.scan.small import SmallFragments, find_small
 from glaive.scan.view import View
 from glaive.types import ByteRange, RowRange
 
@@ -75,19 +76,40 @@ def stream(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch]:
 def _windows_as_batches(
     view: View, plan: ScanPlan, options: ScanOptions
 ) -> Iterator[pa.RecordBatch]:
-    schema = view.schema
     if not view.projection.outputs:
         for rows in plan.ranges:
             count = _count_live(view, rows)
             yield pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
         return
+    if not (_is_mapped(view, plan.ranges) and view.projection.plain):
+        yield from _stream_windows(view, plan.ranges, plan.rows, options)
+        return
+    for part in find_small(view, plan.ranges):
+        found = part.read(view) if isinstance(part, SmallFragments) else None
+        ranges = part.ranges if isinstance(part, SmallFragments) else part
+        if found is None:
+            total = sum(one.stop - one.start for one in ranges)
+            yield from _stream_windows(view, ranges, total, options)
+            continue
+        whole = _as_table(view, found).combine_chunks().to_batches()[0]
+        first = 0
+        for one in ranges:
+            yield whole.slice(first, one.stop)
+            first += one.stop
+
+
+def _stream_windows(
+    view: View, ranges: Sequence[FragmentRows], rows: int, options: ScanOptions
+) -> Iterator[pa.RecordBatch]:
+    """Batches of window after window; ``rows`` is how many there are, about."""
+    schema = view.schema
     consumed = 0
     streaming: dict[int, BoundFragment] = {}
     for bound, arrays in _run(
         _read_window,
-        _windows(view, plan),
-        small=plan.rows * len(view.schema) <= _INLINE_VALUES,
-        mapped=_is_mapped(view, plan),
+        _windows(view, ranges),
+        small=rows * len(schema) <= _INLINE_VALUES,
+        mapped=_is_mapped(view, ranges),
         ahead=options.batch_readahead,
         in_order=options.scan_in_order,
     ):
@@ -102,23 +124,31 @@ def _windows_as_batches(
             consumed = 0
 
 
-def _windows(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, RowRange]]:
-    for bound, rows in _opened(view, plan):
+def _windows(
+    view: View, ranges: Sequence[FragmentRows]
+) -> Iterator[tuple[BoundFragment, RowRange]]:
+    for bound, rows in _opened(view, ranges):
         for window in windows(bound, rows.start, rows.stop):
             yield bound, window
 
 
-def _opened(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, FragmentRows]]:
-    """The fragments of a plan; those that must be fetched are opened side by side, ahead."""
+def _opened(
+    view: View, ranges: Sequence[FragmentRows]
+) -> Iterator[tuple[BoundFragment, FragmentRows]]:
+    """The fragments of ranges; those that must be fetched are opened side by side, ahead."""
 
     def bind(rows: FragmentRows) -> tuple[BoundFragment, FragmentRows]:
-        bound = view.fragment(rows.position)
-        bound.expect("sequential")
-        return bound, rows
+        return _bind(view, rows), rows
 
-    if _is_mapped(view, plan):
-        return map(bind, plan.ranges)
-    return ordered_map(bind, plan.ranges, ahead=_FETCHES_AHEAD, workers=settings.io_concurrency)
+    if _is_mapped(view, ranges):
+        return map(bind, ranges)
+    return ordered_map(bind, ranges, ahead=_FETCHES_AHEAD, workers=settings.io_concurrency)
+
+
+def _bind(view: View, rows: FragmentRows) -> BoundFragment:
+    bound = view.fragment(rows.position)
+    bound.expect("sequential")
+    return bound
 
 
 def _read_window(job: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, list[pa.Array]]:
@@ -165,26 +195,49 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
     schema = view.schema
     if not view.projection.outputs:
         return view.rows_alone(plan.rows)
-    mapped = _is_mapped(view, plan)
+    mapped = _is_mapped(view, plan.ranges)
     chunks: list[list[pa.Array]] = [[] for _ in schema]
     if mapped and view.projection.plain:
-        for at, array in gather(_read_pages, _page_jobs(view, plan)):
-            if len(array):
-                chunks[at].append(array)
+        for part in find_small(view, plan.ranges):
+            _read_part(view, part, chunks)
     else:
-        windows_read = _run(_read_window, _windows(view, plan), small=False, mapped=mapped)
+        windows_read = _run(_read_window, _windows(view, plan.ranges), small=False, mapped=mapped)
         for _, arrays in windows_read:
             if len(arrays[0]):
                 for waiting, array in zip(chunks, arrays, strict=True):
                     waiting.append(array)
+    return _as_table(view, chunks)
+
+
+def _as_table(view: View, chunks: list[list[pa.Array]]) -> pa.Table:
+    schema = view.schema
     columns = [
         pa.chunked_array(arrays, field.type) for arrays, field in zip(chunks, schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _page_jobs(view: View, plan: ScanPlan) -> Iterator[tuple[BoundFragment, int, int, int]]:
-    for bound, rows in _opened(view, plan):
+def _read_part(
+    view: View, part: SmallFragments | Sequence[FragmentRows], chunks: list[list[pa.Array]]
+) -> None:
+    """Read a part of a plan and append its chunks to those of the columns."""
+    if isinstance(part, SmallFragments):
+        found = part.read(view)
+        if found is not None:
+            for column, arrays in zip(chunks, found, strict=True):
+                column.extend(arrays)
+            return
+        part = part.ranges
+    for at, array in gather(_read_pages, _page_jobs(view, part)):
+        if len(array):
+            chunks[at].append(array)
+
+
+def _page_jobs(
+    view: View, ranges: Sequence[FragmentRows]
+) -> Iterator[tuple[BoundFragment, int, int, int]]:
+    for rows in ranges:
+        bound = _bind(view, rows)
         for at, column in enumerate(bound.columns):
             cuts = column.cuts()
             if len(cuts) == 2:  # one page: the usual case
@@ -217,8 +270,8 @@ def _count_live(view: View, rows: FragmentRows) -> int:
 # ---------------------------------------------------------------------- threads
 
 
-def _is_mapped(view: View, plan: ScanPlan) -> bool:
-    return not plan.ranges or view.fragment(plan.ranges[0].position).mapped
+def _is_mapped(view: View, ranges: Sequence[FragmentRows]) -> bool:
+    return not ranges or view.fragment(ranges[0].position).mapped
 
 
 def _run(

@@ -1,0 +1,267 @@
+"""The same columns of many small files, read as one.
+
+A file of a few rows costs more to open than to decode: tables, footers and messages are
+looked at one by one. Here all files of a batch lie in one buffer. Footers and tables are
+checked with array operations; the metadata of a column, which most files of a dataset have
+in common byte by byte, is parsed once; and pages of one form are decoded together.
+
+Whatever is out of the ordinary, damage included, is left to the reader of single files,
+which says what is wrong and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.alike_pages import AlikeChunks, AlikeValues, alike
+from glaive.encodings.protocol import Fetch, Leaf, PageBytes
+from glaive.encodings.registry import open_page
+from glaive.errors import GlaiveError
+from glaive.file.v2.columns import Node, column_tree
+from glaive.file.v2.container import parse_page_layout
+from glaive.file.v2.shred import unshred, unshred_flat
+from glaive.file.versions import PROFILES
+from glaive.format.field import BLOB, Field
+from glaive.format.footer import MAGIC, FileFooter
+from glaive.format.pb import encodings21_pb2, file2_pb2
+from glaive.format.wire import DecodeError
+from glaive.types import ByteRange, Where
+
+__all__ = ["MAX_BYTES", "read_small_files"]
+
+MAX_BYTES = 64 * 1024
+"""Bytes of a file that counts as small."""
+
+_WHERE = Where("small files")
+_ALIGNMENT = 64
+_PADDING = bytes(_ALIGNMENT)
+_PAIR = 16
+_FOOTER = np.dtype(
+    [
+        ("metadata", "<u8"),
+        ("table", "<u8"),
+        ("globals", "<u8"),
+        ("buffers", "<u4"),
+        ("columns", "<u4"),
+        ("version", "<u2", 2),
+        ("magic", "S4"),
+    ]
+)
+"""The footer of a file; see :mod:`glaive.format.footer`."""
+
+_ON_DISK = frozenset(
+    numbers
+    for profile in PROFILES.values()
+    if getattr(profile, "pages", None) == "layouts"
+    for numbers in profile.on_disk
+)
+"""Footer versions of files whose pages have layouts."""
+
+Numbers = NDArray[np.int64]
+
+
+def read_small_files(
+    files: Sequence[pa.Buffer],
+    rows: Sequence[int],
+    fields: Sequence[Field],
+    column_of: Mapping[int, int],
+) -> list[list[pa.Array]] | None:
+    """Read whole columns of files that have the same columns.
+
+    Parameters
+    ----------
+    files
+        The bytes of each file.
+    rows
+        Rows of each file, as the manifest says.
+    fields, column_of
+        As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
+
+    Returns
+    -------
+    list of lists of arrays, or None
+        Chunks per field, in the order of the files. ``None`` when the files must be read
+        one by one: they have another format, several pages per column, or damage.
+    """
+    if any(one.is_packed or BLOB in one.metadata for field in fields for one in field.walk()):
+        return None
+    try:
+        batch = _Batch.of(files, rows)
+        if batch is None:
+            return None
+        return [batch.read(column_tree(field, column_of)) for field in fields]
+    except (_NotAlikeError, GlaiveError, DecodeError):
+        return None  # the reader of single files tells what is wrong
+
+
+class _NotAlikeError(Exception):
+    """The files cannot be read together."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Page:
+    """What the metadata of a column with one page says, whatever file it is in.
+
+    ``end`` is where the last of its buffers ends; ``kin`` is None for a page that is to be
+    read alone.
+    """
+
+    rows: int
+    ranges: tuple[ByteRange, ...]
+    end: int
+    layout: Any
+    kin: AlikeChunks | AlikeValues | None
+
+
+@lru_cache(maxsize=4096)
+def _page(raw: bytes) -> _Page | None:
+    """Parse the metadata of a column; None unless it has one page, of a usual kind."""
+    message = file2_pb2.ColumnMetadata.FromString(raw)
+    if len(message.pages) != 1:
+        return None
+    page = message.pages[0]
+    offsets, sizes = page.buffer_offsets, page.buffer_sizes
+    encoding = page.encoding
+    if len(offsets) != len(sizes) or encoding.WhichOneof("location") != "direct":
+        return None
+    ranges = tuple(map(ByteRange, offsets, sizes))
+    layout = parse_page_layout(encoding.direct.encoding, _WHERE)
+    if not isinstance(layout, encodings21_pb2.PageLayout) or layout.HasField("blob_layout"):
+        return None
+    opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
+    end = max((part.end for part in ranges), default=0)
+    kin = alike(opened) if page.length else None
+    return _Page(page.length, ranges, end, layout, kin)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Files back to back in one buffer, each from one of ``bases`` on."""
+
+    raw: bytes
+    data: pa.Buffer
+    bases: Numbers
+    rows: Numbers
+    footers: NDArray[Any]
+
+    @classmethod
+    def of(cls, files: Sequence[pa.Buffer], rows: Sequence[int]) -> _Batch | None:
+        """Join the files and check their footers."""
+        sizes = [file.size for file in files]
+        if min(sizes) < FileFooter.SIZE:
+            return None
+        pieces: list[Any] = []
+        for file, size in zip(files, sizes, strict=True):
+            pieces += (file, _PADDING[: -size % _ALIGNMENT])
+        raw = b"".join(pieces)
+        padded = [size + -size % _ALIGNMENT for size in sizes]
+        bases = list(accumulate(padded[:-1], initial=0))
+        ends = np.array(sizes) - FileFooter.SIZE
+        data = np.frombuffer(raw, np.uint8)
+        at = (np.array(bases) + ends)[:, None] + np.arange(FileFooter.SIZE)
+        footers = data[at].view(_FOOTER)[:, 0]
+        room, tables = ends.astype(np.uint64), footers["table"]
+        # Each is bounded by itself before they are added up.
+        sound = (
+            (footers["magic"] == MAGIC)
+            & (footers["metadata"] <= tables)
+            & (tables <= room)
+            & (footers["globals"] <= room)
+            & (tables + footers["columns"] * np.uint64(_PAIR) <= room)
+            & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= room)
+        )
+        versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
+        if not sound.all() or not versions <= _ON_DISK:
+            return None
+        return cls(raw, pa.py_buffer(raw), np.array(bases), np.array(rows), footers)
+
+    def read(self, node: Node) -> list[pa.Array]:
+        """A top-level field of all files."""
+        if not node.children:
+            return self._flat(node)
+        leaves = [self._column(leaf) for leaf in node.leaves()]
+        found = []
+        for at, rows in enumerate(self.rows.tolist()):
+            alone = [self._alone(at, pages[which[at]]) for pages, which in leaves]
+            found.append(unshred(node, alone, rows, _WHERE))
+        return found
+
+    def _flat(self, node: Node) -> list[pa.Array]:
+        """A field without lists and structs: pages of one kin at once, then the others."""
+        pages, which = self._column(node)
+        kins: dict[AlikeChunks | AlikeValues, int] = {}
+        codes = [-1 if one.kin is None else kins.setdefault(one.kin, len(kins)) for one in pages]
+        code = np.array(codes)[which]
+        ranges = [page.ranges for page in pages]
+        done: list[tuple[Numbers, pa.Array]] = []
+        for kin, number in kins.items():
+            files = np.flatnonzero(code == number)
+            known = [at for at, one in enumerate(codes) if one == number]
+            places = np.zeros((len(pages), len(ranges[known[0]]), 2), np.int64)
+            places[known] = [ranges[at] for at in known]
+            places = places[which[files]]
+            starts = places[:, :, 0] + self.bases[files][:, None]
+            leaf = kin.read(self.data, starts, places[:, :, 1], self.rows[files])
+            done.append((files, unshred_flat(node, leaf, _WHERE)))
+        if len(done) == 1 and len(done[0][0]) == len(which):
+            return [done[0][1]]
+        found: list[Any] = [None] * len(which)
+        for files, array in done:
+            counts = self.rows[files]
+            firsts = (np.cumsum(counts) - counts).tolist()
+            for at, first, count in zip(files.tolist(), firsts, counts.tolist(), strict=True):
+                found[at] = array.slice(first, count)
+        for at in np.flatnonzero(code < 0).tolist():
+            found[at] = unshred_flat(node, self._alone(at, pages[which[at]]), _WHERE)
+        return found
+
+    def _column(self, leaf: Node) -> tuple[list[_Page], Numbers]:
+        """The pages of a column without repetitions, and which of them each file has."""
+        column, footers, bases = leaf.column, self.footers, self.bases
+        if (
+            column is None
+            or leaf.entries_per_row != 1
+            or not bool((footers["columns"] > column).all())
+        ):
+            raise _NotAlikeError
+        limit = footers["table"]
+        at = bases + limit.astype(np.int64) + _PAIR * column
+        pairs = np.frombuffer(self.raw, np.uint8)[at[:, None] + np.arange(_PAIR)].view("<u8")
+        starts, sizes = pairs[:, 0], pairs[:, 1]
+        if not bool(((starts <= limit) & (sizes <= limit) & (starts + sizes <= limit)).all()):
+            raise _NotAlikeError
+        begin = bases + starts.astype(np.int64)
+        end = (begin + sizes.astype(np.int64)).tolist()
+        raw = self.raw
+        number: dict[_Page | None, int] = {}
+        which = [
+            number.setdefault(_page(raw[a:b]), len(number))
+            for a, b in zip(begin.tolist(), end, strict=True)
+        ]
+        pages = [page for page in number if page is not None]
+        if len(pages) < len(number):
+            raise _NotAlikeError
+        picked = np.array(which)
+        ends = np.array([page.end for page in pages], np.uint64)[picked]
+        rows = np.array([page.rows for page in pages], np.uint64)[picked]
+        if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
+            raise _NotAlikeError
+        return pages, picked
+
+    def _alone(self, at: int, page: _Page) -> Leaf:
+        """Read the page of one file."""
+        base = int(self.bases[at])
+        buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
+        opened = open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
+        leaf = opened.read(0, page.rows)
+        if isinstance(leaf, Fetch):
+            raise _NotAlikeError
+        return leaf

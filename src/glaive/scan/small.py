@@ -1,0 +1,115 @@
+"""Runs of many small fragments in a plan: read as one.
+
+A fragment of a few rows costs far more to open than to decode, so neighbours that are alike
+are read together; see :mod:`glaive.file.v2.small_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from glaive.errors import StoreError
+from glaive.file.v2.small_files import MAX_BYTES, read_small_files
+from glaive.format.paths import data_file_path
+from glaive.format.pb import table_pb2
+from glaive.scan.plan import FragmentRows
+from glaive.scan.view import View
+
+__all__ = ["SmallFragments", "find_small"]
+
+_FEWEST = 8
+"""Fragments in a row that are worth reading together."""
+
+_MOST = 1024
+_MOST_BYTES = 4 * 1024 * 1024
+"""Fragments and bytes read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFragments:
+    """Neighbouring ranges of a plan, each the whole of a small fragment.
+
+    Their files have columns ``column_indices`` for ``fields``, in this order.
+    """
+
+    ranges: Sequence[FragmentRows]
+    files: Sequence[table_pb2.DataFile]
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+
+    def read(self, view: View) -> list[list[pa.Array]] | None:
+        """Chunks per field of the view, or ``None`` when they must be read one by one."""
+        column_of = dict(zip(self.fields, self.column_indices, strict=True))
+        get = view.snapshot.store.get
+        try:
+            files = [get(data_file_path(file.path)) for file in self.files]
+        except StoreError:
+            return None  # the reader of single files tells what is wrong
+        rows = [one.stop for one in self.ranges]
+        return read_small_files(files, rows, view.projection.fields, column_of)
+
+
+def find_small(
+    view: View, ranges: Sequence[FragmentRows]
+) -> Iterator[SmallFragments | Sequence[FragmentRows]]:
+    """Cut the ranges of a plan into runs of small fragments and those that are not."""
+    if len(ranges) < _FEWEST or view.projection.presented:
+        yield ranges
+        return
+    wire = view.snapshot.manifest.wire.fragments
+    leaves = view.projection.leaves
+    first, at, end = 0, 0, len(ranges)
+    while at < end:
+        run = _run(wire, ranges, at, leaves)
+        if run is None:
+            at += 1
+            continue
+        if len(run.ranges) >= _FEWEST:
+            if first < at:
+                yield ranges[first:at]
+            yield run
+            first = at + len(run.ranges)
+        at += len(run.ranges)
+    if first < end:
+        yield ranges[first:]
+
+
+def _run(
+    wire: Sequence[table_pb2.DataFragment],
+    ranges: Sequence[FragmentRows],
+    start: int,
+    leaves: frozenset[int],
+) -> SmallFragments | None:
+    """The longest run of small fragments from a range on."""
+    head = _small_file(wire[ranges[start].position], ranges[start])
+    if head is None:
+        return None
+    fields, columns = tuple(head.fields), tuple(head.column_indices)
+    whole = len(fields) == len(columns) == len(set(fields))
+    if not whole or not leaves <= {f for f, c in zip(fields, columns, strict=True) if c >= 0}:
+        return None
+    files, size = [head], head.file_size_bytes
+    for one in ranges[start + 1 : start + _MOST]:
+        file = _small_file(wire[one.position], one)
+        if file is None or file.fields != head.fields:
+            break
+        size += file.file_size_bytes
+        if size > _MOST_BYTES or file.column_indices != head.column_indices:
+            break
+        files.append(file)
+    return SmallFragments(ranges[start : start + len(files)], files, fields, columns)
+
+
+def _small_file(wire: table_pb2.DataFragment, rows: FragmentRows) -> table_pb2.DataFile | None:
+    """The one small file of a fragment of which all rows are read."""
+    files = wire.files
+    if len(files) != 1 or wire.HasField("deletion_file"):
+        return None
+    if rows.start or rows.stop != wire.physical_rows:
+        return None
+    file = files[0]
+    size = file.file_size_bytes
+    return None if not 0 < size <= MAX_BYTES or file.HasField("base_id") else file

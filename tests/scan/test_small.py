@@ -1,0 +1,157 @@
+"""Many small fragments are read together, and give what they give one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import GlaiveError
+from glaive.scan.options import ScanOptions
+from glaive.scan.plan import plan_scan
+from glaive.scan.projection import project
+from glaive.scan.small import SmallFragments, find_small
+from glaive.scan.snapshot import Session, Snapshot
+from glaive.scan.view import View
+
+FILES = 40
+ROWS = 7
+META = pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+
+def make(first: int, rows: int) -> pa.Table:
+    rng = np.random.default_rng(first)
+    numbers = range(first, first + rows)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "some": pa.array([None if rng.random() < 0.1 else i for i in numbers], pa.int32()),
+            "flag": pa.array(
+                [None if rng.random() < 0.1 else i % 3 == 0 for i in numbers], pa.bool_()
+            ),
+            "text": pa.array([None if i % 11 == 0 else f"text {i}" for i in numbers], pa.string()),
+            "same": pa.array([first // 50] * rows, pa.int64()),
+            "none": pa.array([None if first % 3 else i for i in numbers], pa.float64()),
+            "word": pa.array([f"w{i % 2}" for i in numbers]).dictionary_encode(),
+            "vector": pa.array([[i, i + 1.5] for i in numbers], pa.list_(pa.float32(), 2)),
+            "meta": pa.array([{"x": i, "y": None if i % 3 else str(i)} for i in numbers], META),
+            "tags": pa.array([list(range(i % 4)) for i in numbers], pa.list_(pa.int16())),
+        }
+    )
+
+
+def parts(*, even: bool = True) -> list[pa.Table]:
+    sizes = [ROWS if even else 1 + at % 9 for at in range(FILES)]
+    return [make(sum(sizes[:at]), size) for at, size in enumerate(sizes)]
+
+
+def store(path: Path, tables: list[pa.Table], **options: Any) -> LanceDataset:
+    for table in tables:
+        made = glaive.write_dataset(table, path, mode="append", **options)
+        options = {}
+    return made
+
+
+def together(dataset: LanceDataset, columns: list[str] | None = None) -> list[int]:
+    """Fragments in each run that is read together, or 0 where that was not possible."""
+    manifest = dataset.manifest
+    snapshot = Snapshot(dataset.store, manifest, Session())
+    view = View(snapshot, project(manifest.schema, columns))
+    plan = plan_scan(snapshot, ScanOptions.of())
+    found = [part for part in find_small(view, plan.ranges) if isinstance(part, SmallFragments)]
+    return [len(part.ranges) if part.read(view) is not None else 0 for part in found]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
+def test_small_fragments_come_as_they_were_written(
+    tmp_path: Path, version: str, even: bool
+) -> None:
+    tables = parts(even=even)
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    assert together(dataset) == [FILES]
+    expected = pa.concat_tables(tables)
+    assert dataset.to_table().to_pylist() == expected.to_pylist()
+    for name in expected.column_names:
+        assert dataset.to_table(columns=[name]).to_pylist() == expected.select([name]).to_pylist()
+    batches = list(dataset.to_batches())
+    assert [batch.num_rows for batch in batches] == [table.num_rows for table in tables]
+    assert pa.Table.from_batches(batches).to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.3"])
+def test_other_formats_are_read_one_by_one(tmp_path: Path, version: str) -> None:
+    tables = [table.select(["id", "same", "text"]) for table in parts()]
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    assert together(dataset) in ([0], [])
+    assert dataset.to_table().to_pylist() == pa.concat_tables(tables).to_pylist()
+
+
+def test_larger_fragments_between_small_ones_stay_in_order(tmp_path: Path) -> None:
+    tables = parts()
+    tables.insert(20, make(10_000, 20_000))
+    dataset = store(tmp_path / "t", tables)
+    assert together(dataset) == [20, 20]
+    assert dataset.to_table().equals(pa.concat_tables(tables).cast(dataset.schema))
+
+
+def test_fragments_with_other_columns_begin_a_new_run(tmp_path: Path) -> None:
+    tables = parts()
+    tables[20:] = [table.drop(["some"]) for table in tables[20:]]
+    dataset = store(tmp_path / "t", tables)
+    assert together(dataset, ["id"]) == [20, 20]
+    assert together(dataset) == [20]
+    found = dataset.to_table(columns=["id", "some"])
+    assert found["id"].to_pylist() == list(range(FILES * ROWS))
+    assert found["some"].null_count >= 20 * ROWS
+
+
+def test_limits_and_offsets_cut_fragments(tmp_path: Path) -> None:
+    tables = parts()
+    dataset = store(tmp_path / "t", tables)
+    expected = pa.concat_tables(tables)
+    found = dataset.to_table(columns=["id", "text"], offset=10, limit=201)
+    assert found.to_pylist() == expected.select(["id", "text"]).slice(10, 201).to_pylist()
+
+
+def outcome(read: Callable[[], pa.Table]) -> object:
+    try:
+        return read().to_pylist()
+    except GlaiveError as error:
+        return type(error), str(error)
+
+
+def test_damage_is_told_as_by_the_reader_of_single_files(tmp_path: Path) -> None:
+    tables = [table.select(["id", "some", "flag", "text"]) for table in parts()[:10]]
+    # Damaged text may not be text any more, which is not looked at.
+    tables = [table.set_column(3, "text", table["text"].cast(pa.binary())) for table in tables]
+    dataset = store(tmp_path / "t", tables)
+    files = sorted((tmp_path / "t" / "data").iterdir())
+    victim = files[4]
+    sound = victim.read_bytes()
+    rng = np.random.default_rng(0)
+    told = 0
+    for at in rng.integers(0, len(sound), 300).tolist():
+        broken = bytearray(sound)
+        broken[at] ^= 1 << int(rng.integers(0, 8))
+        victim.write_bytes(broken)
+        fresh = glaive.dataset(dataset.uri)
+        every = list(range(10))
+        single = [
+            outcome(lambda at=at, fresh=fresh: fresh.to_table(fragments=[fresh.get_fragment(at)]))
+            for at in every
+        ]
+        faults = [one for one in single if isinstance(one, tuple)]
+        found = outcome(fresh.to_table)
+        if faults:
+            told += 1
+            assert found == faults[0]
+        else:
+            assert found == [row for one in single if isinstance(one, list) for row in one]
+    assert told > 20
