@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "Turn real files into datasets with Spark, and read them back.",
     "head": "Print the first rows of a dataset.",
     "ingest": "Turn CSV, JSON or Parquet files into a dataset, with Spark.",
+    "inspect": "Show how a file or dataset is laid out, to the byte.",
     "scan": "Print or export rows of a dataset.",
     "schema": "Print the columns of a dataset.",
     "versions": "List the versions of a dataset.",

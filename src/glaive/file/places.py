@@ -13,7 +13,7 @@ from glaive.format.describe import EncodingNode
 from glaive.format.fields import LanceSchema
 from glaive.types import FormatVersion
 
-__all__ = ["BufferPlace", "ColumnLayout", "FileLayout", "PagePlace"]
+__all__ = ["MOST_PADDING", "BufferPlace", "ColumnLayout", "FileLayout", "PagePlace"]
 
 MOST_PADDING = 4096
 """Bytes between two buffers that are taken for padding; no writer aligns to more."""
@@ -131,8 +131,8 @@ class ColumnLayout:
 
     @property
     def encodings(self) -> tuple[str, ...]:
-        """Different encodings of the pages, in order of appearance."""
-        return tuple(dict.fromkeys(str(page.encoding) for page in self.pages))
+        """Different encodings of the pages in a few words, in order of appearance."""
+        return tuple(dict.fromkeys(page.encoding.brief for page in self.pages))
 
     def places(self) -> Iterator[BufferPlace]:
         """All buffers."""

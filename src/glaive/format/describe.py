@@ -26,6 +26,9 @@ _ROOTS: dict[str, Any] = {
 
 _SHOWN_BYTES = 32
 
+_VALUE_ROLES = ("value_compression", "values", "inner_layout", "binary", "inner")
+"""Roles of the encodings through which values pass, from the page down."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodingNode:
@@ -39,6 +42,22 @@ class EncodingNode:
         """Nested plain values, ready for JSON."""
         children = [{"role": role, **node.to_dict()} for role, node in self.children]
         return {"encoding": self.name, **self.settings, "inside": children}
+
+    @property
+    def brief(self) -> str:
+        """The layout and how it encodes values, in a few words; levels are left out."""
+        names, node = [self.name.removesuffix("_layout")], self
+        dictionary = False
+        while True:
+            dictionary = dictionary or any(role == "dictionary" for role, _ in node.children)
+            inner = [child for role, child in node.children if role in _VALUE_ROLES]
+            if not inner:
+                break
+            node = inner[0]
+            names.append(node.name)
+        if names[0] == "PlanarLayout":
+            names.pop(0)
+        return " > ".join(names) + (" + dictionary" if dictionary else "")
 
     def __str__(self) -> str:
         inside = ", ".join(f"{role}: {node}" for role, node in self.children)

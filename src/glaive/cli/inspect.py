@@ -1,0 +1,113 @@
+"""``glaive inspect``: what is in a file or dataset, without decoding a value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from glaive.cli.output import examples
+
+if TYPE_CHECKING:
+    from glaive.dataset.layout import DatasetLayout
+    from glaive.file.places import FileLayout
+
+
+@click.command(
+    "inspect",
+    epilog=examples(
+        "glaive inspect flights.lance --columns carrier",
+        "glaive inspect flights.lance/data/0.lance --pages",
+        "glaive inspect flights.lance --json | jq '.fragments[].files[].layout.size'",
+        "glaive inspect flights.lance --html flights.html",
+    ),
+)
+@click.argument("path", metavar="FILE_OR_DATASET")
+@click.option("--columns", help="Columns to show, such as 'carrier,meta'; all when omitted.")
+@click.option(
+    "--largest",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Of more columns than this, print the largest; 0 prints all.",
+)
+@click.option(
+    "--pages/--no-pages",
+    default=None,
+    help="Print pages with encodings and buffers; by default where there are few.",
+)
+@click.option(
+    "--files",
+    type=click.IntRange(min=0),
+    default=8,
+    show_default=True,
+    help="Look into this many data files of a dataset, the first ones; 0: none.",
+)
+@click.option("--version", type=int, help="The version of a dataset; the newest when omitted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with everything.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT",
+    help="Write a page that draws files to scale, for any browser, instead of printing.",
+)
+def command(
+    path: str,
+    *,
+    columns: str | None,
+    largest: int,
+    pages: bool | None,
+    files: int,
+    version: int | None,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Show how FILE_OR_DATASET is laid out: columns, pages, encodings, buffers and their bytes.
+
+    Only metadata is read. Places and sizes are in bytes; a ratio is bytes in memory per byte
+    in the file.
+    """
+    from glaive.cli.inspect_columns import with_columns
+
+    found = with_columns(_layout(path, version, files), columns.split(",") if columns else None)
+    if html is not None:
+        from glaive.cli.inspect_page import write_page
+
+        size = write_page(found, html)
+        click.echo(f"{html} written, {size:,} bytes; open it in a browser")
+    elif as_json:
+        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+    else:
+        from glaive.cli.inspect_tree import print_tree
+
+        print_tree(found, largest=largest or None, pages=pages)
+
+
+def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetLayout:
+    """Describe a file, or else the dataset at this path."""
+    from glaive.dataset.layout import dataset_layout
+    from glaive.dataset.open import dataset as open_dataset
+    from glaive.errors import (
+        DataFileMissingError,
+        DatasetNotFoundError,
+        OptionError,
+        StoreError,
+    )
+    from glaive.file.files import LanceFileReader
+
+    if "://" not in path and Path(path).is_file():
+        if version is not None:
+            raise OptionError(f"--version: {path} is a file; versions are of datasets")
+        return LanceFileReader(path).metadata()
+    try:
+        found = open_dataset(path, version=version)
+    except DatasetNotFoundError as no_dataset:
+        if "://" not in path or version is not None:
+            raise
+        try:
+            return LanceFileReader(path).metadata()
+        except (DataFileMissingError, StoreError):
+            raise no_dataset from None
+    return dataset_layout(found, most_files=files)

@@ -1,0 +1,171 @@
+"""Write the layout of files as one page for a browser, drawn to scale.
+
+The page is the template beside this module with the layout inside as JSON. It needs nothing
+from anywhere: no scripts, styles, fonts or pictures but its own, and its policy forbids any.
+Names of encodings and buffers stand in it once, pages refer to them by number, so that files
+of 10,000 columns make pages of a few megabytes.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glaive.dataset.layout import DatasetLayout
+    from glaive.file.places import BufferPlace, FileLayout, PagePlace
+
+__all__ = ["GROUPS", "page_data", "render_page", "write_page"]
+
+GROUPS = {
+    "values": "values",
+    "offsets": "offsets",
+    "levels": "levels and validity",
+    "index": "chunk tables and indices",
+    "dictionary": "dictionaries",
+    "statistics": "statistics",
+    "schema": "schema and global buffers",
+    "metadata": "metadata and footer",
+    "padding": "padding",
+    "other": "not shown or unlisted",
+}
+"""Groups of buffers that share a colour: key in the style sheet, and name in the legend."""
+
+_GROUP_OF = {
+    "chunks": "values",
+    "values": "values",
+    "value": "values",
+    "bytes": "values",
+    "indices": "values",
+    "blobs": "values",
+    "offsets": "offsets",
+    "validity": "levels",
+    "structure": "levels",
+    "repetition levels": "levels",
+    "definition levels": "levels",
+    "chunk table": "index",
+    "row index": "index",
+    "repetition index": "index",
+    "dictionary": "dictionary",
+    "statistics": "statistics",
+    "page table of statistics": "statistics",
+    "column buffer": "statistics",
+    "schema": "schema",
+    "global buffer": "schema",
+    "column metadata": "metadata",
+    "page table": "metadata",
+    "tables and footer": "metadata",
+    "metadata and footer": "metadata",
+    "padding": "padding",
+    "other columns": "other",
+    "unlisted": "other",
+}
+"""Group of what a buffer holds; what is not listed counts as values."""
+
+
+class _Numbers:
+    """Gives each different text a number, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+
+    def of(self, text: str) -> int:
+        return self.known.setdefault(text, len(self.known))
+
+
+def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
+    """Make what the page draws: nested plain values.
+
+    Lists of buffers are flat: number of the kind, position and size of each. A page is its
+    rows, values, bytes in memory (or null), number of its encoding, and its buffers.
+    """
+    from glaive.file.places import FileLayout
+
+    kinds, encodings = _Numbers(), _Numbers()
+    dataset: dict[str, Any] | None = None
+    if isinstance(layout, FileLayout):
+        entries = [_file(layout, None, kinds, encodings)]
+        title = layout.path
+    else:
+        title = layout.uri
+        entries = [
+            _file(file.layout, fragment.id, kinds, encodings)
+            for fragment in layout.fragments
+            for file in fragment.files
+            if file.layout is not None
+        ]
+        dataset = {
+            "version": layout.version,
+            "timestamp": layout.timestamp,
+            "format": layout.data_storage_version,
+            "rows": layout.rows,
+            "size": layout.size,
+            "columns": len(layout.schema),
+            "files": layout.num_files,
+            "fragments": [
+                [one.id, one.rows, one.deletions.rows if one.deletions else 0]
+                for one in layout.fragments
+            ],
+        }
+    groups = list(GROUPS)
+    return {
+        "title": title,
+        "dataset": dataset,
+        "groups": [[key, name] for key, name in GROUPS.items()],
+        "kinds": [[kind, groups.index(_GROUP_OF.get(kind, "values"))] for kind in kinds.known],
+        "encodings": [json.loads(text) for text in encodings.known],
+        "files": entries,
+    }
+
+
+def _file(
+    layout: FileLayout, fragment: int | None, kinds: _Numbers, encodings: _Numbers
+) -> dict[str, Any]:
+    def buffers(places: Iterable[BufferPlace]) -> list[int]:
+        flat = []
+        for place in places:
+            flat += [kinds.of(place.kind), place.position, place.size]
+        return flat
+
+    def page(one: PagePlace) -> list[Any]:
+        described = json.dumps([one.encoding.brief, one.encoding.to_dict()], ensure_ascii=False)
+        number = encodings.of(described)
+        return [one.rows, one.values, one.raw_bytes, number, buffers(one.buffers)]
+
+    return {
+        "path": layout.path,
+        "fragment": fragment,
+        "size": layout.size,
+        "rows": layout.num_rows,
+        "version": str(layout.version),
+        "sections": buffers(layout.sections),
+        "gaps": buffers(layout.gaps()),
+        "columns": [
+            [one.path, one.type, [page(place) for place in one.pages], buffers(one.buffers)]
+            for one in layout.columns
+        ],
+    }
+
+
+def render_page(layout: FileLayout | DatasetLayout) -> str:
+    """Return the page as text."""
+    data = page_data(layout)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # Within a script element nothing is unescaped but its end: names must not hold that.
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    template = files("glaive.cli").joinpath("inspect_page.html").read_text("utf-8")
+    before, _, after = template.partition("{{data}}")
+    name = html.escape(data["title"].rstrip("/").rpartition("/")[2])
+    return before.replace("{{title}}", name) + text + after
+
+
+def write_page(layout: FileLayout | DatasetLayout, path: Path) -> int:
+    """Write the page; returns its size in bytes."""
+    data = render_page(layout).encode("utf-8", "backslashreplace")
+    path.write_bytes(data)
+    return len(data)

@@ -1,0 +1,192 @@
+"""``glaive inspect``: the tree, the JSON and the page, for files and datasets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+
+import glaive
+from glaive.cli.inspect_page import GROUPS, page_data, render_page
+from glaive.file import LanceFileReader, LanceFileWriter
+
+Call = Callable[..., Result]
+
+HOSTILE = "<script>alert('&')</script>\u2028<!--"
+
+
+def write(path: Path, rows: pa.Table, version: str | None = None) -> str:
+    with LanceFileWriter(path, rows.schema, version=version) as writer:
+        writer.write_batch(rows)
+    return str(path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    rows = {"id": range(3000), "name": [f"name {i % 40}" for i in range(3000)]}
+    return write(tmp_path / "a.lance", pa.table(rows))
+
+
+def test_a_file_is_shown_with_encodings_and_buffers(call: Call, file: str) -> None:
+    lines = call("inspect", file).stdout.splitlines()
+
+    assert lines[0].startswith(f"{file}  format 2.2")
+    assert "3,000 rows" in lines[0]
+    text = "\n".join(lines)
+    for part in ("id  int64", "page 0", "inline_bitpacking", "chunk table", "B/value", "footer"):
+        assert part in text
+
+
+def test_pages_can_be_left_out_and_columns_chosen(call: Call, file: str) -> None:
+    brief = call("inspect", file, "--no-pages", "--columns", "name").stdout
+
+    assert "page 0" not in brief
+    assert "name  string" in brief
+    assert "id  int64" not in brief
+    assert "other columns" in brief
+
+
+def test_an_unknown_column_is_refused(call: Call, file: str) -> None:
+    result = call("inspect", file, "--columns", "nmae")
+
+    assert result.exit_code == 1
+    assert "did you mean 'name'" in result.stderr
+
+
+def test_of_many_columns_the_largest_are_printed(call: Call, tmp_path: Path) -> None:
+    rows = pa.table({f"c{i:04}": pa.array([], pa.int64()) for i in range(1000)})
+    path = write(tmp_path / "wide.lance", rows)
+    few = call("inspect", path, "--largest", "5").stdout.splitlines()
+    some = call("inspect", path).stdout.splitlines()
+    every = call("inspect", path, "--largest", "0").stdout.splitlines()
+
+    assert len(few) < 20
+    assert any("995 smaller columns" in line for line in few)
+    assert 100 < len(some) < 120
+    assert len(every) > 1000
+
+
+def test_json_has_the_whole_layout(call: Call, file: str) -> None:
+    facts = json.loads(call("inspect", file, "--json").stdout)
+
+    assert [column["path"] for column in facts["columns"]] == ["id", "name"]
+    (page,) = facts["columns"][0]["pages"]
+    assert page["rows"] == page["values"] == 3000
+    assert page["encoding"]["encoding"] == "mini_block_layout"
+    assert {place["kind"] for place in page["buffers"]} == {"chunk table", "chunks"}
+
+
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
+def test_files_of_every_version_are_shown(call: Call, tmp_path: Path, version: str) -> None:
+    path = write(tmp_path / "a.lance", pa.table({"a": [1, 2], "s": ["x", "y"]}), version)
+
+    assert "a  int64" in call("inspect", path, "--pages").stdout
+    assert json.loads(call("inspect", path, "--json").stdout)["rows"] == 2
+
+
+def test_a_dataset_is_shown_with_its_fragments(call: Call, things: str) -> None:
+    text = call("inspect", things).stdout
+
+    assert text.startswith(f"{things}  version 2")
+    assert "name: string" in text
+    assert text.count("fragment ") == 2
+    facts = json.loads(call("inspect", things, "--json", "--files", "1").stdout)
+    assert [one["rows"] for one in facts["fragments"]] == [3, 2]
+    assert facts["fragments"][0]["files"][0]["layout"]["rows"] == 3
+    assert facts["fragments"][1]["files"][0]["layout"] is None
+    assert "version 1" in call("inspect", things, "--version", "1").stdout
+
+
+def test_deletion_files_are_shown(call: Call, tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance")
+    place = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"a": range(100)}), place).delete("a < 10")
+    text = call("inspect", place).stdout
+
+    assert "10 deleted" in text
+    assert "_deletions/0-" in text
+
+
+def test_places_in_object_stores_are_found(call: Call) -> None:
+    glaive.write_dataset(pa.table({"a": [1]}), "memory://inspect/t.lance")
+    entry = glaive.dataset("memory://inspect/t.lance").get_fragments()[0].data_files()[0]
+
+    assert "fragment 0" in call("inspect", "memory://inspect/t.lance").stdout
+    of_file = call("inspect", f"memory://inspect/t.lance/data/{entry.path}").stdout
+    assert "1 row  1 column" in of_file
+    missing = call("inspect", "memory://inspect/nothing.lance")
+    assert missing.exit_code == 1
+    assert "no dataset at" in missing.stderr
+
+
+def test_versions_of_a_file_are_refused(call: Call, file: str) -> None:
+    result = call("inspect", file, "--version", "1")
+
+    assert result.exit_code == 1
+    assert "is a file" in result.stderr
+
+
+# ------------------------------------------------------------------ the page
+
+
+def inside(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def test_the_page_holds_what_it_draws(call: Call, file: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    assert call("inspect", file, "--html", str(out)).exit_code == 0
+    data = inside(out.read_text("utf-8"))
+
+    layout = LanceFileReader(file).metadata()
+    assert data == page_data(layout)
+    (drawn,) = data["files"]
+    assert drawn["size"] == layout.size
+    assert [column[:2] for column in drawn["columns"]] == [["id", "int64"], ["name", "string"]]
+    flat = [*drawn["sections"], *drawn["gaps"]]
+    for column in drawn["columns"]:
+        for page in column[2]:
+            flat += page[4]
+    assert sum(flat[2::3]) == layout.size
+    groups = {data["groups"][group][0] for _, group in data["kinds"]}
+    assert groups >= {"values", "index", "schema", "metadata", "padding"}
+    assert groups <= set(GROUPS)
+
+
+def test_the_page_needs_nothing_from_elsewhere(file: str) -> None:
+    page = render_page(LanceFileReader(file).metadata())
+
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:|//\w+\.|@import|url\(|<link|<img|<iframe|\bsrc=", page)
+    assert not re.search(r"\b(fetch|XMLHttpRequest|import)\s*\(|innerHTML|document\.write", page)
+
+
+def test_names_cannot_leave_the_data(tmp_path: Path) -> None:
+    rows = pa.table({HOSTILE: [1, 2, 3]})
+    path = write(tmp_path / "<b>.lance", rows)
+    page = render_page(LanceFileReader(path).metadata())
+    plain = render_page(
+        LanceFileReader(write(tmp_path / "a.lance", pa.table({"a": [1]}))).metadata()
+    )
+
+    for mark in ("<script", "</script", "<!--", "<b>"):
+        assert page.count(mark) == plain.count(mark)
+    assert "<title>&lt;b&gt;.lance" in page
+    assert inside(page)["files"][0]["columns"][0][0] == HOSTILE
+
+
+def test_a_page_of_a_dataset_has_its_files(call: Call, things: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    call("inspect", things, "--html", str(out))
+    data = inside(out.read_text("utf-8"))
+
+    assert data["dataset"]["version"] == 2
+    assert [file["fragment"] for file in data["files"]] == [0, 1]
