@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.extensions import is_json, to_type
 from glaive.dataset.source import Rows
 from glaive.errors import SchemaError
 from glaive.format.fields import Field, LanceSchema
@@ -77,6 +78,8 @@ def _match_fields(
 def _match(field: Field, found: Any, path: str, faults: list[str]) -> Field:
     """The field, without the members that ``found`` does not have."""
     wanted = field.arrow_type
+    if is_json(found) and field.logical_type == "json":
+        return field
     if isinstance(found, pa.BaseExtensionType):
         return _match(field, found.storage_type, path, faults)
     if not found.equals(wanted) and not pa.types.is_null(found):
@@ -138,17 +141,8 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
 
 def _cast(array: Any, field: pa.Field) -> Any:
     wanted = field.type
-    if array.type.equals(wanted):
-        return array
-    if isinstance(array.type, pa.BaseExtensionType):
-        storage: Any = array.type.storage_type
-        if isinstance(array, pa.ChunkedArray):
-            chunks: list[Any] = array.chunks
-            array = pa.chunked_array([chunk.storage for chunk in chunks], storage)
-        else:
-            array = array.storage
     try:
-        return array.cast(wanted)
+        return to_type(array, wanted, f"column {field.name!r}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise SchemaError(
             f"column {field.name!r} cannot be cast from {array.type} to {wanted}: {error}. "
@@ -159,6 +153,8 @@ def _cast(array: Any, field: pa.Field) -> Any:
 def _compatible(found: Any, wanted: Any) -> bool:
     """Whether two types are the same but for the form in which values are kept."""
     if found.equals(wanted) or pa.types.is_null(found):
+        return True
+    if is_json(found) and pa.types.is_large_binary(wanted):
         return True
     if isinstance(found, pa.BaseExtensionType):
         return _compatible(found.storage_type, wanted)

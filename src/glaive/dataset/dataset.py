@@ -92,7 +92,7 @@ class LanceDataset:
     @property
     def schema(self) -> pa.Schema:
         """Columns as an Arrow schema."""
-        return self.manifest.schema.to_arrow()
+        return self.manifest.schema.presented()
 
     @property
     def lance_schema(self) -> LanceSchema:

@@ -45,7 +45,7 @@ class LanceFragment:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._views.snapshot.manifest.schema.to_arrow()
+        return self._views.snapshot.manifest.schema.presented()
 
     @property
     def physical_rows(self) -> int:

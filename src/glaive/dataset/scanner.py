@@ -44,7 +44,7 @@ class Scanner:
     @property
     def dataset_schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._view.snapshot.manifest.schema.to_arrow()
+        return self._view.snapshot.manifest.schema.presented()
 
     def to_table(self) -> pa.Table:
         """Read everything. Columns keep the pages of the files as chunks."""

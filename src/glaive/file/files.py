@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
 from glaive.file.layout import FileLayout, file_layout
 from glaive.file.open import create_writer, open_reader
+from glaive.file.presented import PresentedColumns
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
@@ -116,13 +118,16 @@ class LanceFileReader:
 
     def _columns(self) -> BoundColumns:
         if self._bound is None:
-            self._bound = self._file.bind(self._schema.fields)
+            bound = self._file.bind(self._schema.fields)
+            seen = self.schema
+            same = seen.equals(bound.schema)
+            self._bound = bound if same else PresentedColumns(bound, seen)
         return self._bound
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns read, with the file's schema metadata."""
-        return self._schema.to_arrow()
+        """The columns read, with the file's schema metadata; JSON is in its binary form."""
+        return self._schema.presented(json=False)
 
     def num_rows(self) -> int:
         """Rows in the file."""
@@ -263,6 +268,7 @@ class LanceFileWriter:
         self._cache_bytes = data_cache_bytes
         self._options = encoding_options
         self._writer: Any = None
+        self._given = self._stored = pa.schema([])
         self._closed = False
         self._rows = 0
         self._metadata: dict[str, str] = {}
@@ -272,10 +278,12 @@ class LanceFileWriter:
 
     def _begin(self, schema: pa.Schema) -> None:
         options: Any = self._options
+        lance = LanceSchema.from_arrow(schema)
+        self._given, self._stored = schema, lance.to_arrow()
         self._writer = create_writer(
             self._store,
             self._name,
-            LanceSchema.from_arrow(schema),
+            lance,
             self._version,
             encoding_options=options,
         )
@@ -289,6 +297,8 @@ class LanceFileWriter:
         self._check_open()
         if self._writer is None:
             self._begin(batch.schema)
+        if batch.schema.equals(self._given):
+            batch = _as_stored(batch, self._stored)
         self._writer.write(batch)
         self._rows += batch.num_rows
 

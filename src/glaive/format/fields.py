@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, SchemaError
-from glaive.format.extension import field_metadata, storage_type
+from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
-from glaive.format.logical_types import check_list_size, logical_type
+from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
 from glaive.format.pb import file_pb2
 
 __all__ = ["Field", "LanceSchema", "split_path"]
@@ -64,6 +64,10 @@ class LanceSchema:
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
         return pa.schema([one.to_arrow() for one in self.fields], metadata)
+
+    def presented(self, *, json: bool = True) -> pa.Schema:
+        """Arrow schema with the extension types that pyarrow knows; see ``extended``."""
+        return extended(self.to_arrow(), json=json)
 
     # ------------------------------------------------------------------- wire
 
@@ -200,15 +204,18 @@ def _prune(one: Field, wanted: set[int]) -> Field | None:
 def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:
     if depth > MAX_DEPTH:
         raise SchemaError(f"column {path!r}: nested deeper than {MAX_DEPTH} levels. Flatten it.")
-    if getattr(arrow.type, "extension_name", None) == "arrow.json":
-        raise SchemaError(
-            f"column {path!r}: Arrow's JSON type is kept in a binary form that glaive does not "
-            "write. Cast the column to string before writing it."
-        )
     metadata = field_metadata(arrow)
     kind = storage_type(arrow.type)
+    extension = metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace")
+    if extension == "arrow.json":
+        raise SchemaError(
+            f"column {path!r}: its metadata says JSON, its type is {arrow.type}. Make it of type "
+            "pyarrow.json_(), or remove the metadata."
+        )
     field_id = next(ids)
     name, children = _children(kind, path)
+    if extension == JSON and pa.types.is_large_binary(kind):
+        name = "json"
     return Field(
         id=field_id,
         name=arrow.name,

@@ -74,6 +74,17 @@ _NAMES: Final[dict[pa.DataType, str]] = {
     pa.binary_view(): "binary",
 }
 
+_NO_FIXED_LISTS: Final = frozenset(
+    {
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    }
+)
+
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
 _NO_HINT: Final = frozenset({"struct", "null"})
 
@@ -105,7 +116,7 @@ def leaf_type(text: str) -> Any:
             return pa.binary(_count(rest))
         if head == "fixed_size_list":
             item, size = rest.rsplit(":", 1)
-            return pa.list_(leaf_type(item), _count(size))
+            return pa.list_(_item(item), _count(size))
         if head == "dict":
             values, index, ordered = rest.rsplit(":", 2)
             return pa.dictionary(
@@ -126,6 +137,14 @@ def leaf_type(text: str) -> Any:
         "list, large_list and map. The dataset was probably written by a newer Lance: "
         "upgrade glaive."
     )
+
+
+def _item(text: str) -> Any:
+    """Type of the items of a fixed-size list, or a field where the type does not say all."""
+    if text != BFLOAT16:
+        return leaf_type(text)
+    metadata = {EXTENSION_NAME: BFLOAT16, EXTENSION_METADATA: ""}
+    return pa.field("item", leaf_type(text), metadata=metadata)
 
 
 def _count(text: str) -> int:
@@ -201,17 +220,17 @@ def check_list_size(arrow: Any, column: str) -> None:
 def _fixed_size_list(arrow: Any, column: str) -> str:
     check_list_size(arrow, column)
     item = arrow.value_type
-    if isinstance(item, pa.BaseExtensionType):
-        inner: str | None = BFLOAT16 if item.extension_name == BFLOAT16 else None
-        item = item.storage_type
-    else:
-        inner = None
-    if pa.types.is_nested(item) and not pa.types.is_fixed_size_list(item):
+    if getattr(item, "extension_name", None) == BFLOAT16:
+        return f"fixed_size_list:{BFLOAT16}:{arrow.list_size}"
+    if pa.types.is_fixed_size_list(item):
+        return f"fixed_size_list:{_fixed_size_list(item, column)}:{arrow.list_size}"
+    fixed = not (isinstance(item, pa.BaseExtensionType) or item in _NO_FIXED_LISTS)
+    if not fixed or pa.types.is_nested(item) or pa.types.is_dictionary(item):
         raise SchemaError(
             f"column {column!r}: a fixed_size_list cannot hold {item} here. "
             "Cast the column to list before writing it."
         )
-    return f"fixed_size_list:{inner or logical_type(item, column)}:{arrow.list_size}"
+    return f"fixed_size_list:{logical_type(item, column)}:{arrow.list_size}"
 
 
 def _dictionary(arrow: Any, column: str) -> str:

@@ -12,7 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.file.presented import PresentedColumns, present
 from glaive.file.protocol import BoundColumn, BoundColumns
+from glaive.format.extension import extended
 from glaive.format.fields import Field
 from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
@@ -40,6 +42,10 @@ class BoundFragment:
         whole: BoundColumns | None,
         readers: Sequence[RangeReader],
     ) -> None:
+        if projection.presented:
+            seen = extended(pa.schema([column.field for column in columns]))
+            whole = None if whole is None else PresentedColumns(whole, seen)
+            columns = [present(column, field) for column, field in zip(columns, seen, strict=True)]
         self.fragment = fragment
         self.projection = projection
         self.columns = columns

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.format.extension import extended
 from glaive.format.fields import Field, LanceSchema
 
 __all__ = ["ROW_ADDRESS", "ROW_ID", "Output", "Projection", "column_names", "project"]
@@ -47,12 +48,15 @@ class Projection:
         Arrow schema of the result.
     plain
         The result is the fields, one by one.
+    presented
+        Some columns of the result have extension types, where files have storage types.
     """
 
     fields: tuple[Field, ...]
     outputs: tuple[Output, ...]
     schema: pa.Schema
     plain: bool
+    presented: bool
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -146,7 +150,9 @@ def project(
         arrow.append(_output_field(name, chain))
     plain = len(fields) == len(outputs) and not any(o.path or o.system for o in outputs)
     metadata: Any = schema.to_arrow().metadata
-    return Projection(tuple(fields), tuple(outputs), pa.schema(arrow, metadata), plain)
+    stored = pa.schema(arrow, metadata)
+    seen = extended(stored)
+    return Projection(tuple(fields), tuple(outputs), seen, plain, seen is not stored)
 
 
 def _only(chain: Sequence[Field]) -> Field:

@@ -45,12 +45,12 @@ def _reason(one: Field) -> tuple[str, str] | None:
         return "2.2", "lists of fixed size are of numbers there"
     if logical == "struct" and not one.children:
         return "2.1", "a struct needs members"
-    if logical in ("blob", "json") or "lance-encoding:blob" in one.metadata:
+    if logical == "blob" or "lance-encoding:blob" in one.metadata:
         return "2.0", "it has no such columns"
     if logical in ("list", "large_list"):
         item = one.children[0]
-        if not item.nullable or item.name != "item":
-            return "2.0", "items of lists are called 'item' and nullable there"
+        if not item.nullable or item.name != "item" or item.metadata:
+            return "2.0", "items of lists are called 'item', nullable and without metadata there"
     if kind is None:
         return None
     if pa.types.is_dictionary(kind):

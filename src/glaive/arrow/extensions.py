@@ -1,0 +1,97 @@
+"""Arrays of extension types to arrays of what they are stored as, and back, at any depth.
+
+Types of one storage share it; Arrow's JSON type is text in memory and JSONB where it is
+stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
+
+__all__ = ["is_json", "to_type"]
+
+
+def is_json(kind: pa.DataType) -> bool:
+    """Whether this is Arrow's JSON type."""
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json"
+
+
+def to_type(array: Any, kind: Any, where: object) -> Any:
+    """The array as ``kind``, which differs in extension types, or is one Arrow can cast to.
+
+    Copies JSON and what is cast, nothing else.
+
+    Parameters
+    ----------
+    array
+        An array or a chunked array.
+    where
+        Named in errors about JSONB.
+
+    Raises
+    ------
+    SchemaError
+        A text is no JSON.
+    CorruptFileError
+        Bytes are no JSONB.
+    pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError
+        There is no cast, or it would lose something.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        chunks: list[Any] = [to_type(chunk, kind, where) for chunk in array.chunks]
+        return pa.chunked_array(chunks, kind)
+    found = array.type
+    if found.equals(kind):
+        return array
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        if is_json(kind) and types.is_large_binary(found):
+            array = decode_jsonb(array, where)
+        return pa.ExtensionArray.from_storage(kind, to_type(array, kind.storage_type, where))
+    if isinstance(found, pa.BaseExtensionType):
+        if is_json(found) and types.is_large_binary(kind):
+            return encode_jsonb(array.storage)
+        return to_type(array.storage, kind, where)
+    if types.is_struct(found) and types.is_struct(kind) and _same_names(found, kind):
+        members = [
+            to_type(array.field(at), kind.field(at).type, where) for at in range(kind.num_fields)
+        ]
+        return _rebuilt(array, kind, members, buffers=1)
+    if types.is_map(found) and types.is_map(kind):
+        pair = [kind.key_field, kind.item_field]
+        both = [
+            to_type(child, field.type, where)
+            for child, field in zip((array.keys, array.items), pair, strict=True)
+        ]
+        entries = pa.StructArray.from_arrays(both, fields=pair)
+        return _rebuilt(array, kind, [entries], buffers=2)
+    if types.is_fixed_size_list(found) and types.is_fixed_size_list(kind):
+        if found.list_size == kind.list_size:
+            return _rebuilt(array, kind, [to_type(array.values, kind.value_type, where)], buffers=1)
+    elif (types.is_list(found) and types.is_list(kind)) or (
+        types.is_large_list(found) and types.is_large_list(kind)
+    ):
+        return _rebuilt(array, kind, [to_type(array.values, kind.value_type, where)], buffers=2)
+    return array.cast(kind)
+
+
+def _same_names(one: Any, other: Any) -> bool:
+    return [field.name for field in one] == [field.name for field in other]
+
+
+def _rebuilt(array: Any, kind: Any, children: list[Any], *, buffers: int) -> Any:
+    """The same nesting over other children."""
+    if pa.types.is_struct(kind):
+        # The members of a slice are slices, its bitmap is not.
+        mask = array.is_null() if array.null_count else None
+        if not children:
+            return array.cast(kind)
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    own = array.buffers()[:buffers]
+    return pa.Array.from_buffers(
+        kind, len(array), own, array.null_count, array.offset, children=children
+    )
