@@ -168,13 +168,9 @@ def write_dataset(
     """
     # Here and not above: opening and reading load nothing of what writing needs.
     from glaive.dataset.conform import conform
+    from glaive.dataset.options import WriteOptions
     from glaive.dataset.source import read_source
-    from glaive.dataset.write import (
-        WriteOptions,
-        commit_fragments,
-        find_target,
-        write_fragments,
-    )
+    from glaive.dataset.write import commit_fragments, find_target, write_fragments
 
     if options:
         _check_options("write_dataset", options, _WRITE_IGNORED, _WRITE_LATER, write_dataset)

@@ -1,0 +1,111 @@
+"""Write a stream of rows into as many data files as its options ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pyarrow as pa
+
+from glaive.dataset.options import WriteOptions
+from glaive.dataset.source import Rows
+from glaive.errors import StoreError
+from glaive.file.open import create_writer
+from glaive.file.protocol import FileWriter, WrittenFile
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DataFile, Fragment
+from glaive.format.paths import data_file_path, new_data_file_name
+from glaive.io.store import ObjectStore
+
+__all__ = ["RollingWriter"]
+
+
+class RollingWriter:
+    """Writes rows, beginning a new file whenever the one before is full."""
+
+    def __init__(
+        self, store: ObjectStore, schema: LanceSchema, options: WriteOptions, version: str | None
+    ) -> None:
+        self.store, self.schema, self.options, self.version = store, schema, options, version
+        self.fragments: list[Fragment] = []
+        self.dictionaries: dict[int, pa.Array] = {}
+        self._writer: FileWriter | None = None
+        self._name = ""
+        self._rows = 0
+
+    def write(self, rows: Rows) -> None:
+        """Append rows; they may end the current file and begin others."""
+        start = 0
+        while start < rows.num_rows:
+            writer = self._writer or self._begin()
+            for piece in self._pieces(rows, start):
+                writer.write(piece)
+                self._rows += piece.num_rows
+                start += piece.num_rows
+                if self._full(writer):
+                    self.close()
+                    break
+
+    def _pieces(self, rows: Rows, start: int) -> Iterator[Rows]:
+        """Rows from ``start`` on, in pieces that do not overfill the current file."""
+        rest = rows.num_rows - start
+        room = self.options.max_rows_per_file - self._rows
+        budget = self.options.max_bytes_per_file
+        step = min(rest, room)
+        if rows.nbytes > budget:
+            step = min(step, max(1, budget * rows.num_rows // rows.nbytes))
+        for at in range(start, start + min(rest, room), step):
+            yield rows.slice(at, min(step, start + min(rest, room) - at))
+
+    def _begin(self) -> FileWriter:
+        self._name = new_data_file_name()
+        path = data_file_path(self._name)
+        writer = self._writer = create_writer(
+            self.store,
+            path,
+            self.schema,
+            self.version,
+            encoding_options=self.options.encoding_options,
+            dictionaries=self.dictionaries,
+        )
+        self._rows = 0
+        if self.options.progress is not None:
+            self.options.progress.begin(Fragment(files=(), physical_rows=0))
+        return writer
+
+    def _full(self, writer: FileWriter) -> bool:
+        options = self.options
+        return (
+            self._rows >= options.max_rows_per_file or writer.position >= options.max_bytes_per_file
+        )
+
+    def close(self) -> None:
+        """Finish the current file, if there is one."""
+        if self._writer is None:
+            return
+        written = self._writer.finish()
+        self._writer = None
+        fragment = _fragment(self._name, written)
+        self.fragments.append(fragment)
+        if self.options.progress is not None:
+            self.options.progress.complete(fragment)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+        paths = [data_file_path(file.path) for one in self.fragments for file in one.files]
+        with suppress(StoreError):
+            self.store.delete(paths)
+
+
+def _fragment(name: str, written: WrittenFile) -> Fragment:
+    file = DataFile(
+        path=name,
+        fields=tuple(written.fields),
+        column_indices=tuple(written.column_indices),
+        version=written.version,
+        size=written.size,
+    )
+    return Fragment(files=(file,), physical_rows=written.rows)
