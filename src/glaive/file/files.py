@@ -428,6 +428,17 @@ class LanceFileSession:
         Path(local_path).write_bytes(self._store.get(remote_path).to_pybytes())
 
 
+def _as_stored(batch: Any, schema: pa.Schema) -> Any:
+    """The batch with storage types in place of extension types and views."""
+    if batch.schema.equals(schema):
+        return batch
+    arrays = [
+        to_type(batch.column(at), field.type, f"column {field.name!r}")
+        for at, field in enumerate(schema)
+    ]
+    return type(batch).from_arrays(arrays, schema=schema)
+
+
 def _split(
     path: str | os.PathLike[str], storage_options: Mapping[str, str] | None
 ) -> tuple[ObjectStore, str]:
