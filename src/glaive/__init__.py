@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glaive.config import settings
+    from glaive.dataset.blobs import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragment import LanceFragment
     from glaive.dataset.open import dataset, write_dataset
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
     from glaive.format.fields import LanceSchema
 
 __all__ = [
+    "Blob",
+    "BlobArray",
+    "BlobFile",
+    "BlobType",
     "GlaiveError",
     "LanceDataset",
     "LanceFragment",
     "LanceSchema",
     "Scanner",
+    "blob_array",
+    "blob_field",
     "dataset",
     "settings",
     "write_dataset",
@@ -32,6 +39,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Blob": "glaive.dataset.blobs",
+    "BlobArray": "glaive.dataset.blobs",
+    "BlobFile": "glaive.scan.blob_file",
+    "BlobType": "glaive.dataset.blobs",
+    "blob_array": "glaive.dataset.blobs",
+    "blob_field": "glaive.dataset.blobs",
     "GlaiveError": "glaive.errors",
     "LanceDataset": "glaive.dataset.dataset",
     "LanceFragment": "glaive.dataset.fragment",

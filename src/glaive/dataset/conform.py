@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.extensions import is_json, to_type
+from glaive.dataset.blob_columns import as_blobs, can_become_blobs
 from glaive.dataset.source import Rows
 from glaive.errors import SchemaError
 from glaive.format.fields import Field, LanceSchema
@@ -80,6 +81,8 @@ def _match(field: Field, found: Any, path: str, faults: list[str]) -> Field:
     wanted = field.arrow_type
     if is_json(found) and field.logical_type == "json":
         return field
+    if field.is_blob_v2 and can_become_blobs(found):
+        return field
     if isinstance(found, pa.BaseExtensionType):
         return _match(field, found.storage_type, path, faults)
     if not found.equals(wanted) and not pa.types.is_null(found):
@@ -142,6 +145,7 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
 def _cast(array: Any, field: pa.Field) -> Any:
     wanted = field.type
     try:
+        array = as_blobs(array, field)
         return to_type(array, wanted, f"column {field.name!r}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise SchemaError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ from glaive.scan.take import take
 from glaive.scan.view import Views
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.versions import latest
+
+if TYPE_CHECKING:
+    from glaive.scan.blob_file import BlobFile
 
 __all__ = ["LanceDataset"]
 
@@ -52,7 +55,8 @@ class LanceDataset:
 
     def _open(self, manifest: Manifest) -> None:
         # One assignment: other threads see the old version or the new one.
-        self._views = Views(Snapshot(self.store, manifest, self._session))
+        snapshot = Snapshot(self.store, manifest, self._session, self.storage_options)
+        self._views = Views(snapshot)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -233,6 +237,63 @@ class LanceDataset:
         Positions may repeat. A position beyond the rows is a ``RowIndexError``.
         """
         return take(self._views.take(column_names(columns, pruning=True)), indices)
+
+    def take_blobs(
+        self,
+        blob_column: str,
+        ids: object = None,
+        addresses: object = None,
+        indices: object = None,
+        *,
+        buffer_size: int = 0,
+    ) -> list[BlobFile | None]:
+        """Values of a blob column as files, in the order given.
+
+        Exactly one of row ``ids``, row ``addresses`` and positions (``indices``) is given.
+        Nulls are ``None``. Reads where the values are, none of their bytes.
+        """
+        from glaive.dataset.take_blobs import take_blobs
+
+        rows = {"ids": ids, "addresses": addresses, "indices": indices}
+        return take_blobs(self._views, blob_column, rows, buffer_size=buffer_size)
+
+    def read_blobs(
+        self,
+        blob_column: str,
+        ids: object = None,
+        addresses: object = None,
+        indices: object = None,
+        *,
+        io_buffer_size: int | None = None,
+        preserve_order: bool | None = None,
+    ) -> list[tuple[int, bytes | None]]:
+        """Row address and bytes of each value; rows as for :meth:`take_blobs`.
+
+        Near values are read with one request. In the order given, unless ``preserve_order``
+        is False: then by address. ``io_buffer_size`` has no effect.
+        """
+        from glaive.dataset.take_blobs import read_blobs
+
+        rows = {"ids": ids, "addresses": addresses, "indices": indices}
+        return read_blobs(self._views, blob_column, rows, in_order=preserve_order is not False)
+
+    def read_blob_ranges(
+        self,
+        blob_column: str,
+        requests: Sequence[tuple[int, int, int]],
+        *,
+        selector: str,
+        io_buffer_size: int | None = None,
+        preserve_order: bool | None = None,
+    ) -> list[tuple[int, int, bytes | None]]:
+        """Parts of values: number of the request, row address, bytes.
+
+        Requests are ``(row, offset, length)``, where ``selector`` says whether rows are
+        ``"ids"``, ``"addresses"`` or ``"indices"``. Nulls give ``None``.
+        """
+        from glaive.dataset.take_blobs import read_ranges
+
+        return read_ranges(self._views, blob_column, requests, selector)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -49,9 +50,6 @@ _WRITE_LATER = frozenset(
         "target_bases",
         "target_all_bases",
         "base_store_params",
-        "external_blob_mode",
-        "allow_external_blob_outside_bases",
-        "blob_pack_file_size_threshold",
         "namespace_client",
         "table_id",
     }
@@ -118,6 +116,9 @@ def write_dataset(
     commit_message: str | None = None,
     transaction_properties: Mapping[str, str] | None = None,
     encoding_options: Mapping[str, Mapping[str, object]] | None = None,
+    external_blob_mode: str = "reference",
+    allow_external_blob_outside_bases: bool = False,
+    blob_pack_file_size_threshold: int | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Write rows as a new version of a dataset; returns it opened at that version.
@@ -152,6 +153,13 @@ def write_dataset(
         How columns at or below a path are encoded in the files written now, such as
         ``{"text": {"compression": "zstd", "compression_level": 9}}``. They win over
         ``lance-encoding:`` keys in the metadata of a field, which have the same names.
+    external_blob_mode
+        What becomes of blobs that are given by URI: ``"reference"`` keeps the URI,
+        ``"ingest"`` copies the bytes.
+    allow_external_blob_outside_bases
+        Keep URIs below none of the dataset's base paths, too.
+    blob_pack_file_size_threshold
+        Bytes of a file that holds several blobs, at most; 1 GiB by default.
 
     Raises
     ------
@@ -171,11 +179,18 @@ def write_dataset(
     from glaive.dataset.options import WriteOptions
     from glaive.dataset.source import read_source
     from glaive.dataset.write import commit_fragments, find_target, write_fragments
+    from glaive.file.blob_options import BlobOptions
 
     if options:
         _check_options("write_dataset", options, _WRITE_IGNORED, _WRITE_LATER, write_dataset)
     if use_legacy_format is not None and data_storage_version is None:
         data_storage_version = "legacy" if use_legacy_format else "stable"
+    blobs = BlobOptions(
+        pack_file_size=blob_pack_file_size_threshold,
+        external=external_blob_mode,  # type: ignore[arg-type]  # checked there
+        outside_bases=allow_external_blob_outside_bases,
+        storage_options=storage_options,
+    )
     wanted = WriteOptions(
         mode=mode,  # type: ignore[arg-type]  # checked there
         max_rows_per_file=max_rows_per_file,
@@ -199,6 +214,7 @@ def write_dataset(
         rows = (conform(piece, schema) for piece in rows)
         source = schema
     target = find_target(store, source, wanted, opened.manifest if opened else None)
+    wanted = replace(wanted, blobs=replace(blobs, bases=target.blob_bases))
     fragments = write_fragments(
         store, rows, target.schema, wanted, target.version, target.dictionaries
     )

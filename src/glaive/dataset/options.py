@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from glaive.errors import OptionError
+from glaive.file.blob_options import BlobOptions
 
 __all__ = ["Mode", "WriteOptions"]
 
@@ -38,6 +39,8 @@ class WriteOptions:
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     encoding_options
         How columns are encoded, by path; see :func:`glaive.write_dataset`.
+    blobs
+        How the values of blob columns are kept.
     """
 
     mode: Mode = "create"
@@ -50,6 +53,7 @@ class WriteOptions:
     commit_message: str | None = None
     progress: Any = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
+    blobs: BlobOptions = field(default_factory=BlobOptions)
 
     def __post_init__(self) -> None:
         if self.mode not in ("create", "append", "overwrite"):

@@ -12,9 +12,10 @@ from glaive.dataset.source import Rows
 from glaive.errors import StoreError
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
+from glaive.format.blobs import has_blobs_v2
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.paths import data_file_path, new_data_file_name
+from glaive.format.paths import blob_folder, data_file_path, new_data_file_name
 from glaive.io.store import ObjectStore
 
 __all__ = ["RollingWriter"]
@@ -67,6 +68,7 @@ class RollingWriter:
             self.version,
             encoding_options=self.options.encoding_options,
             dictionaries=self.dictionaries,
+            blobs=self.options.blobs,
         )
         self._rows = 0
         if self.options.progress is not None:
@@ -97,6 +99,9 @@ class RollingWriter:
             self._writer = None
         paths = [data_file_path(file.path) for one in self.fragments for file in one.files]
         with suppress(StoreError):
+            if any(map(has_blobs_v2, self.schema.fields)):
+                folders = [blob_folder(path) for path in paths]
+                paths += [one.path for folder in folders for one in self.store.walk(folder)]
             self.store.delete(paths)
 
 

@@ -33,6 +33,7 @@ class Scanner:
             checked.columns,
             with_row_id=checked.with_row_id,
             with_row_address=checked.with_row_address,
+            blobs=checked.blobs,
         )
         return cls(view, checked)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from glaive.dataset.blob_columns import with_blob_type
 from glaive.dataset.conform import check_names, conform, match_schema
 from glaive.dataset.options import WriteOptions
 from glaive.dataset.rolling import RollingWriter
@@ -41,6 +42,7 @@ from glaive.types import FormatVersion
 __all__ = ["Target", "commit_fragments", "find_target", "write_fragments"]
 
 _MESSAGE = "__lance_commit_message"
+_BLOBS_V2 = FormatVersion(2, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,12 @@ class Target:
     schema: LanceSchema
     version: str
     dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
+
+    @property
+    def blob_bases(self) -> dict[int, str]:
+        """Places by id that URIs of blobs may lie below: base paths that are no datasets."""
+        paths = [] if self.base is None else self.base.wire.base_paths
+        return {base.id: base.path for base in paths if not base.is_dataset_root}
 
 
 def find_target(
@@ -78,7 +86,8 @@ def find_target(
     version = options.data_storage_version
     if base is None:
         check_names(source.names)
-        return Target(store, None, LanceSchema.from_arrow(source), resolve_version(version))
+        version = resolve_version(version)
+        return Target(store, None, LanceSchema.from_arrow(_for_format(source, version)), version)
     if options.mode == "create":
         raise DatasetExistsError(
             f"{store.uri} is a dataset already (version {base.version}). Use mode='append' or "
@@ -89,10 +98,19 @@ def find_target(
     version = resolve_version(str(base.data_format) if version is None else version)
     if options.mode == "overwrite":
         check_names(source.names)
-        schema = LanceSchema.from_arrow(source, base.first_field_id)
+        schema = LanceSchema.from_arrow(_for_format(source, version), base.first_field_id)
         return Target(store, base, schema, version)
     schema = match_schema(source, base.schema, where=store.uri)
     return Target(store, base, schema, version, load_dictionaries(store, base))
+
+
+def _version(name: str) -> FormatVersion:
+    return FormatVersion(*map(int, name.split(".")))
+
+
+def _for_format(source: pa.Schema, version: str) -> pa.Schema:
+    """Columns as a new dataset of a format has them."""
+    return with_blob_type(source) if _version(version) >= _BLOBS_V2 else source
 
 
 def write_fragments(
@@ -199,7 +217,7 @@ def _commit(
         properties=properties,
     )
     commit = CommitOptions(
-        storage_version=FormatVersion(*map(int, target.version.split("."))),
+        storage_version=_version(target.version),
         enable_stable_row_ids=options.enable_stable_row_ids,
         enable_v2_manifest_paths=options.enable_v2_manifest_paths,
     )

@@ -136,9 +136,9 @@ def bind_fragment(
         if column_of.keys() >= projection.leaves:  # the usual case: all in one file
             file = snapshot.open_file(entry, announce=announce)
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
-            return BoundFragment(
-                snapshot, fragment, projection, all_of_it.columns, all_of_it, [file.reader]
-            )
+            columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
+            whole = None if projection.payloads else all_of_it
+            return BoundFragment(snapshot, fragment, projection, columns, whole, [file.reader])
     return _bind_several(snapshot, fragment, projection, announce=announce)
 
 
@@ -182,8 +182,27 @@ def _bind_several(
             columns.append(pieces[0])
         else:
             columns.append(_SplitStruct(field.to_arrow(), pieces))
-    whole = next(iter(bound.values())) if len(bound) == 1 and all(parts) else None
+    columns = _with_payloads(snapshot, fragment, projection, columns)
+    single = len(bound) == 1 and all(parts) and not projection.payloads
+    whole = next(iter(bound.values())) if single else None
     return BoundFragment(snapshot, fragment, projection, columns, whole, readers)
+
+
+def _with_payloads(
+    snapshot: Snapshot,
+    fragment: Fragment,
+    projection: Projection,
+    columns: Sequence[BoundColumn],
+) -> list[BoundColumn]:
+    """The columns, those of blobs as values where these are wanted."""
+    if not projection.payloads:
+        return list(columns)
+    from glaive.scan.payloads import PayloadColumn
+
+    made: list[BoundColumn] = list(columns)
+    for at in projection.payloads:
+        made[at] = PayloadColumn(columns[at], projection.fields[at], snapshot, fragment)
+    return made
 
 
 def _columns(file: DataFile) -> dict[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.scan.projection import column_names
+from glaive.scan.projection import BlobHandling, column_names
 
 __all__ = ["DEFAULT_BATCH_SIZE", "ScanOptions"]
 
@@ -27,7 +27,6 @@ _NEUTRAL: Mapping[str, Collection[object] | None] = {
     "fast_search": (None, False, True),
     "late_materialization": (None, False, True),
     "io_buffer_size": None,
-    "blob_handling": (None, "all_binary", "blobs_descriptions", "all_descriptions"),
     "scan_stats_callback": (None,),
     "disable_scoring_autoprojection": (None, False, True),
     "row_addr_allowlist": (None,),
@@ -69,6 +68,9 @@ class ScanOptions:
         Add the column ``_rowid`` or ``_rowaddr`` at the end.
     fragments
         Ids of the only fragments to read, in this order.
+    blob_handling
+        ``all_binary`` reads blob columns as large binary; ``blobs_descriptions`` and
+        ``all_descriptions`` as structs that say where each value is.
     """
 
     columns: tuple[str, ...] | None = None
@@ -83,6 +85,12 @@ class ScanOptions:
     with_row_id: bool = False
     with_row_address: bool = False
     fragments: tuple[int, ...] | None = None
+    blob_handling: str = "blobs_descriptions"
+
+    @property
+    def blobs(self) -> BlobHandling:
+        """What ``blob_handling`` comes to."""
+        return "values" if self.blob_handling == "all_binary" else "descriptions"
 
     @classmethod
     def of(cls, **given: Any) -> ScanOptions:
@@ -110,6 +118,10 @@ class ScanOptions:
         for name in ("strict_batch_size", "scan_in_order", "with_row_id", "with_row_address"):
             if name in kept and not isinstance(kept[name], bool):
                 raise OptionError(f"{name}: expected True or False, found {kept[name]!r}")
+        if kept.get("blob_handling", _BLOBS[0]) not in _BLOBS:
+            raise OptionError(
+                f"blob_handling: expected {', '.join(_BLOBS)}, found {kept['blob_handling']!r}"
+            )
         if "fragments" in kept:
             kept["fragments"] = _fragment_ids(kept["fragments"])
         return cls(**kept)
@@ -123,6 +135,7 @@ class ScanOptions:
         return of_scans, {name: value for name, value in given.items() if name not in of_scans}
 
 
+_BLOBS = ("all_binary", "blobs_descriptions", "all_descriptions")
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
 _LEAST = {
     "limit": 0,

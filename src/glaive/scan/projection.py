@@ -9,15 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.format.blobs import as_binary, described, has_blobs_v2
 from glaive.format.extension import extended
 from glaive.format.fields import Field, LanceSchema
 
-__all__ = ["ROW_ADDRESS", "ROW_ID", "Output", "Projection", "column_names", "project"]
+__all__ = [
+    "ROW_ADDRESS",
+    "ROW_ID",
+    "BlobHandling",
+    "Output",
+    "Projection",
+    "column_names",
+    "project",
+]
+
+BlobHandling = Literal["descriptions", "values"]
 
 ROW_ID = "_rowid"
 ROW_ADDRESS = "_rowaddr"
@@ -50,6 +61,8 @@ class Projection:
         The result is the fields, one by one.
     presented
         Some columns of the result have extension types, where files have storage types.
+    payloads
+        Fields that are read as descriptions of blobs, and come out as the values.
     """
 
     fields: tuple[Field, ...]
@@ -57,6 +70,7 @@ class Projection:
     schema: pa.Schema
     plain: bool
     presented: bool
+    payloads: frozenset[int] = frozenset()
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -105,6 +119,7 @@ def project(
     with_row_id: bool = False,
     with_row_address: bool = False,
     nested: bool = False,
+    blobs: BlobHandling = "descriptions",
 ) -> Projection:
     """Work out a projection.
 
@@ -116,6 +131,8 @@ def project(
         Put the column last, wherever ``names`` has it.
     nested
         Keep members within their struct, as a take does.
+    blobs
+        Whether blob columns come as descriptions of where values are, or as the values.
 
     Raises
     ------
@@ -130,8 +147,10 @@ def project(
     outputs: list[Output] = []
     arrow: list[pa.Field] = []
     if nested:
-        merged = schema.project([name for name in order if name not in _SYSTEM or name in own])
-        fields = list(merged.fields)
+        paths = [name for name in order if name not in _SYSTEM or name in own]
+        for name in paths:
+            _check_blobs(schema.find(name))
+        fields = list(schema.project(paths).fields)
         tops = {field.name: at for at, field in enumerate(fields)}
     for name in order:
         if name in _SYSTEM and name not in own:
@@ -143,16 +162,40 @@ def project(
             at = tops.pop(chain[0].name, None)
             if at is not None:
                 outputs.append(Output(at))
-                arrow.append(fields[at].to_arrow())
+                arrow.append(_shown(fields[at], blobs).to_arrow())
             continue
+        _check_blobs(chain)
         outputs.append(Output(len(fields), tuple(one.name for one in chain[1:])))
         fields.append(_only(chain))
-        arrow.append(_output_field(name, chain))
+        arrow.append(_output_field(name, [*chain[:-1], _shown(chain[-1], blobs)]))
     plain = len(fields) == len(outputs) and not any(o.path or o.system for o in outputs)
+    payloads: frozenset[int] = frozenset()
+    if blobs == "values":
+        payloads = frozenset(at for at, field in enumerate(fields) if has_blobs_v2(field))
+        plain = plain and not payloads
+    else:
+        fields = [described(field) for field in fields]
     metadata: Any = schema.to_arrow().metadata
     stored = pa.schema(arrow, metadata)
     seen = extended(stored)
-    return Projection(tuple(fields), tuple(outputs), seen, plain, seen is not stored)
+    return Projection(
+        tuple(fields), tuple(outputs), seen, plain, seen is not stored, payloads
+    )
+
+
+def _shown(field: Field, blobs: BlobHandling) -> Field:
+    """The field as it comes out."""
+    return described(field) if blobs == "descriptions" else as_binary(field)
+
+
+def _check_blobs(chain: Sequence[Field]) -> None:
+    """Refuse paths into the parts of a blob."""
+    for field in chain[:-1]:
+        if field.is_blob_v2:
+            path = ".".join(one.name for one in chain)
+            raise ColumnNotFoundError(
+                f"column {path!r} lies within the blob column {field.name!r}; ask for that itself"
+            )
 
 
 def _only(chain: Sequence[Field]) -> Field:

@@ -6,7 +6,7 @@ files and deletion vectors are kept by path, within a budget of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -61,10 +61,17 @@ class Session:
 class Snapshot:
     """One version: manifest, store and session. Safe to share between threads."""
 
-    def __init__(self, store: ObjectStore, manifest: Manifest, session: Session) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        manifest: Manifest,
+        session: Session,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         self.store = store
         self.manifest = manifest
         self.session = session
+        self.storage_options = storage_options
 
     # ------------------------------------------------------------------ rows
 

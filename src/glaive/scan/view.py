@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.format.fragment import LEGACY
 from glaive.scan.fragment import BoundFragment, bind_fragment
-from glaive.scan.projection import Projection, project
+from glaive.scan.projection import BlobHandling, Projection, project
 from glaive.scan.snapshot import Snapshot
 
 __all__ = ["View", "Views"]
@@ -21,6 +22,9 @@ _MANY_ROWS = 8
 
 _PROJECTIONS = 64
 """Projections kept per version; beyond, all are let go."""
+
+
+_Key = tuple[tuple[str, ...] | None, bool, bool, BlobHandling]
 
 
 class View:
@@ -87,23 +91,28 @@ class Views:
         *,
         with_row_id: bool = False,
         with_row_address: bool = False,
+        blobs: BlobHandling = "descriptions",
     ) -> View:
         """The view of a scan: members of structs become columns of their own."""
-        key = (columns, with_row_id, with_row_address)
+        key: _Key = (columns, with_row_id, with_row_address, blobs)
         return self._kept.get(key) or self._keep(key, nested=False)
 
     def take(self, columns: tuple[str, ...] | None) -> View:
         """The view of a take: members stay within their structs."""
-        return self._kept.get(columns) or self._keep((columns, False, False), nested=True)
+        key: _Key = (columns, False, False, "descriptions")
+        return self._kept.get(columns) or self._keep(key, nested=True)
 
-    def _keep(self, key: tuple[tuple[str, ...] | None, bool, bool], *, nested: bool) -> View:
-        columns, row_id, row_address = key
+    def _keep(self, key: _Key, *, nested: bool) -> View:
+        columns, row_id, row_address, blobs = key
+        if self.snapshot.manifest.data_format == LEGACY:
+            blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
         projection = project(
             self.snapshot.manifest.schema,
             columns,
             with_row_id=row_id,
             with_row_address=row_address,
             nested=nested,
+            blobs=blobs,
         )
         if len(self._kept) >= _PROJECTIONS:
             self._kept.clear()

@@ -1,0 +1,132 @@
+"""Rows by position, id or address, as physical rows of fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import NotFoundError, RowIndexError
+from glaive.format.flags import Feature
+from glaive.format.rowids import decode_row_ids
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.take import positions
+
+__all__ = ["RowPlaces", "find_rows"]
+
+Int64s = NDArray[np.int64]
+
+
+class RowPlaces:
+    """Rows in the order asked for: position of the fragment in the list, and physical row."""
+
+    __slots__ = ("fragment", "row", "snapshot")
+
+    def __init__(self, snapshot: Snapshot, fragment: Int64s, row: Int64s) -> None:
+        self.snapshot, self.fragment, self.row = snapshot, fragment, row
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def addresses(self) -> NDArray[np.uint64]:
+        """Row addresses."""
+        ids = self.snapshot.manifest.fragment_ids.astype(np.uint64)[self.fragment]
+        return (ids << np.uint64(32)) | self.row.astype(np.uint64)
+
+    def by_fragment(self) -> list[tuple[int, Int64s]]:
+        """Each fragment with the places in this order of its rows."""
+        found = np.unique(self.fragment).tolist()
+        return [(position, np.flatnonzero(self.fragment == position)) for position in found]
+
+
+def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowPlaces:
+    """Find rows given by ``indices``, ``ids`` or ``addresses``; repeats allowed.
+
+    Raises
+    ------
+    RowIndexError
+        There is no such row, or it was deleted.
+    OptionError
+        Something given is no whole number.
+    """
+    wanted = positions(given)
+    return _FINDERS[kind](snapshot, wanted)
+
+
+def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
+    starts = snapshot.row_starts
+    wrong = (wanted < 0) | (wanted >= starts[-1])
+    if wrong.any():
+        raise RowIndexError(
+            f"row position {wanted[wrong][0]} is out of range: the dataset has {starts[-1]} rows, "
+            "counted from 0"
+        )
+    fragment = np.searchsorted(starts, wanted, side="right") - 1
+    row = wanted - starts[fragment]
+    for position in np.unique(fragment).tolist():
+        live = snapshot.live_rows(snapshot.manifest.fragment(position))
+        if live is not None:
+            here = fragment == position
+            row[here] = live.physical(row[here])
+    return RowPlaces(snapshot, fragment, row)
+
+
+def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
+    manifest = snapshot.manifest
+    fragment = np.zeros(len(wanted), np.int64)
+    row = wanted & 0xFFFFFFFF
+    for fragment_id in np.unique(wanted >> 32).tolist():
+        here = (wanted >> 32) == fragment_id
+        try:
+            position = manifest.position_of(fragment_id)
+        except NotFoundError:
+            raise _no_row("address", int(wanted[here][0]), "there is no such fragment") from None
+        one = manifest.fragment(position)
+        beyond = row[here] >= one.physical_rows
+        if beyond.any():
+            wrong = int(wanted[here][beyond][0])
+            raise _no_row("address", wrong, f"its fragment has {one.physical_rows} rows")
+        live = snapshot.live_rows(one)
+        if live is not None:
+            deleted = np.isin(row[here], live.deleted)
+            if deleted.any():
+                raise _no_row("address", int(wanted[here][deleted][0]), "the row is deleted")
+        fragment[here] = position
+    return RowPlaces(snapshot, fragment, row)
+
+
+def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
+    if not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
+        return _by_address(snapshot, wanted)
+    manifest = snapshot.manifest
+    fragment, row = np.full(len(wanted), -1, np.int64), np.zeros(len(wanted), np.int64)
+    for position in range(manifest.num_fragments):
+        one = manifest.fragment(position)
+        where = f"{manifest.where}, fragment {one.id}"
+        ids = decode_row_ids(one.row_ids or b"", one.physical_rows, where=where).view(np.int64)
+        order = np.argsort(ids, kind="stable")
+        at = np.searchsorted(ids, wanted, sorter=order)
+        at = order[np.minimum(at, max(0, len(ids) - 1))] if len(ids) else at * 0
+        here = (ids[at] == wanted) if len(ids) else np.zeros(len(wanted), np.bool_)
+        live = snapshot.live_rows(one) if here.any() else None
+        if live is not None:
+            here &= ~np.isin(at, live.deleted)
+        fragment[here], row[here] = position, at[here]
+        if (fragment >= 0).all():
+            break
+    if (fragment < 0).any():
+        raise _no_row("id", int(wanted[fragment < 0][0]), "no live row has it")
+    return RowPlaces(snapshot, fragment, row)
+
+
+def _no_row(what: str, number: int, reason: str) -> RowIndexError:
+    return RowIndexError(f"row {what} {number}: {reason}")
+
+
+_FINDERS: dict[str, Callable[[Snapshot, Int64s], RowPlaces]] = {
+    "indices": _by_index,
+    "addresses": _by_address,
+    "ids": _by_id,
+}

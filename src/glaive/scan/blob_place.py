@@ -1,0 +1,241 @@
+"""Where the value of a blob column lies, and reading many at once.
+
+Specification: "Where values lie" in ``docs/format/blobs.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.config import settings
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+)
+from glaive.format.blobs import DESCRIPTION, EXTERNAL, INLINE, OWN_FILE, PACKED_FILE
+from glaive.format.fragment import DataFile
+from glaive.format.paths import blob_file_path
+from glaive.io.pool import ordered_map
+from glaive.io.store import ObjectStore, RangeReader
+from glaive.io.uri import open_object
+from glaive.scan.snapshot import Snapshot
+from glaive.table.bases import locate_data_file, locate_in_base
+from glaive.types import ByteRange
+
+__all__ = ["BlobHome", "BlobPlace", "open_place", "read_places"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPlace:
+    """``size`` bytes of an object from ``offset`` on; all of it where the size is None.
+
+    ``shared`` is an opened reader of the object, if there is one. ``own`` is False for
+    objects that are not the dataset's: several values may then lie in the same bytes.
+    """
+
+    store: ObjectStore
+    path: str
+    offset: int
+    size: int | None
+    own: bool = True
+    shared: RangeReader | None = field(default=None, compare=False)
+
+
+def open_place(place: BlobPlace) -> RangeReader:
+    """A reader of the object that a value lies in.
+
+    Raises
+    ------
+    DataFileMissingError
+        There is no such object, as far as opening tells.
+    """
+    if place.shared is not None:
+        return place.shared
+    try:
+        return place.store.open(place.path)
+    except ObjectNotFoundError as error:
+        raise _missing(place) from error
+
+
+def read_places(places: Sequence[BlobPlace | None], *, distinct: bool) -> list[pa.Buffer | None]:
+    """The bytes of each value, in order; None where there is none.
+
+    Values in one object are read together: near ones with one request. Objects are read side
+    by side, unless they are local.
+
+    Parameters
+    ----------
+    distinct
+        Whether no row is there twice.
+
+    Raises
+    ------
+    DataFileMissingError
+        An object is not there; the message names it.
+    CorruptFileError
+        An object ends before a value does, or values overlap.
+    """
+    found: list[pa.Buffer | None] = [None] * len(places)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, place in enumerate(places):
+        if place is not None:
+            if place.size == 0:
+                found[at] = pa.py_buffer(b"")
+            else:
+                groups.setdefault((place.store.uri, place.path), []).append(at)
+
+    def read(rows: list[int]) -> list[pa.Buffer]:
+        group = [place for row in rows if (place := places[row]) is not None]
+        return _read_object(group, distinct=distinct)
+
+    parts = list(groups.values())
+    if len(parts) > 1 and not _is_local(places[parts[0][0]]):
+        answers = list(ordered_map(read, parts, workers=settings.io_concurrency))
+    else:
+        answers = list(map(read, parts))
+    for rows, buffers in zip(parts, answers, strict=True):
+        for row, buffer in zip(rows, buffers, strict=True):
+            found[row] = buffer
+    return found
+
+
+def _is_local(place: BlobPlace | None) -> bool:
+    return place is not None and open_place(place).mapped
+
+
+def _read_object(places: Sequence[BlobPlace], *, distinct: bool) -> list[pa.Buffer]:
+    first = places[0]
+    try:
+        if any(place.size is None for place in places):
+            whole = first.store.get(first.path)
+            return [_cut(whole, place) for place in places]
+        ranges = [ByteRange(place.offset, place.size or 0) for place in places]
+        if first.own:
+            _check_apart(ranges if distinct else set(ranges), first)
+        return open_place(first).read(ranges)
+    except ObjectNotFoundError as error:
+        raise _missing(first) from error
+
+
+def _cut(whole: pa.Buffer, place: BlobPlace) -> pa.Buffer:
+    size = whole.size - place.offset if place.size is None else place.size
+    if size < 0 or place.offset + size > whole.size:
+        raise CorruptFileError(
+            "blob",
+            expected=f"bytes within 0..{whole.size}",
+            found=f"{size} bytes at {place.offset}",
+            where=place.store.full(place.path),
+        )
+    return whole.slice(place.offset, size)
+
+
+def _check_apart(ranges: Iterable[ByteRange], place: BlobPlace) -> None:
+    """Refuse values that overlap: a damaged table of them could ask for any amount of memory."""
+    end = 0
+    for one in sorted(ranges):
+        if one.offset < end:
+            raise CorruptFileError(
+                "blobs of one file",
+                expected=f"no value before {end}, where another one ends",
+                found=f"{one.size} bytes at {one.offset}",
+                where=place.store.full(place.path),
+            )
+        end = one.end
+
+
+def _missing(place: BlobPlace) -> DataFileMissingError:
+    return DataFileMissingError(
+        f"{place.store.full(place.path)}, which holds values of a blob column, does not exist. "
+        "Restore it, or read a version of the dataset that does not need it."
+    )
+
+
+class BlobHome:
+    """A data file with descriptions of blobs: turns these into places."""
+
+    def __init__(self, snapshot: Snapshot, file: DataFile) -> None:
+        self._snapshot = snapshot
+        self._file = file
+        self._store, self._path = locate_data_file(snapshot.store, snapshot.manifest, file)
+        self._readers: dict[int, RangeReader] = {}
+
+    def places(self, descriptions: Any) -> list[BlobPlace | None]:
+        """The place of each value; None for nulls.
+
+        Raises
+        ------
+        CorruptFileError
+            A value lies outside of the data file.
+        UnsupportedFeatureError
+            A value is kept in a way this reader does not know.
+        """
+        rows = len(descriptions)
+        valid = np.asarray(descriptions.is_valid())
+        names = [field.name for field in descriptions.type]
+        columns = [descriptions.field(at).fill_null(0) for at in range(min(len(names), 4))]
+        numbers = [np.asarray(column) for column in columns]
+        if descriptions.type == DESCRIPTION:
+            positions, sizes = numbers
+            # Format 2.0 has no other nulls.
+            valid = valid & ((sizes > 0) | (positions == 0))
+            kinds = np.full(rows, INLINE, np.uint8)
+            ids, uris = np.zeros(rows, np.uint32), [""] * rows
+        else:
+            kinds, positions, sizes, ids = numbers
+            uris = descriptions.field(4).to_pylist() if (kinds >= EXTERNAL).any() else [""] * rows
+        self._check_inline(valid & (kinds == INLINE) & (sizes > 0), positions, sizes)
+        columns = [one.tolist() for one in (kinds, positions, sizes, ids)]
+        table = zip(*columns, uris, strict=True)
+        flags = valid.tolist()
+        return [self._place(*one) if flag else None for flag, one in zip(flags, table, strict=True)]
+
+    def _check_inline(self, here: Any, positions: Any, sizes: Any) -> None:
+        if not here.any():
+            return
+        reader = self._data_reader()
+        end = np.uint64(reader.size)
+        wrong = here & ((sizes > end) | (positions > end - np.minimum(sizes, end)))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise CorruptFileError(
+                "blob",
+                expected=f"bytes within 0..{end}",
+                found=f"{sizes[at]} bytes at {positions[at]}",
+                where=reader.path,
+            )
+
+    def _data_reader(self) -> RangeReader:
+        return self._snapshot.open_file(self._file).reader
+
+    def _place(self, kind: int, position: int, size: int, blob_id: int, uri: str) -> BlobPlace:
+        if size == 0 and kind != EXTERNAL:
+            return BlobPlace(self._store, self._path, 0, 0)
+        if kind == INLINE:
+            return BlobPlace(self._store, self._path, position, size, shared=self._data_reader())
+        if kind in (PACKED_FILE, OWN_FILE):
+            path = blob_file_path(self._path, blob_id)
+            if kind == OWN_FILE:
+                return BlobPlace(self._store, path, 0, size)
+            shared = self._readers.get(blob_id)
+            if shared is None:
+                shared = open_place(BlobPlace(self._store, path, 0, None))
+                self._readers[blob_id] = shared
+            return BlobPlace(self._store, path, position, size, shared=shared)
+        if kind == EXTERNAL:
+            if blob_id:
+                snapshot = self._snapshot
+                store, path = locate_in_base(snapshot.store, snapshot.manifest, uri, blob_id)
+            else:
+                store, path = open_object(uri, self._snapshot.storage_options)
+            return BlobPlace(store, path, position, size or None, own=False)
+        raise UnsupportedFeatureError(
+            f"a blob of kind {kind} (in {self._store.full(self._path)}); this reader knows 0 to 3. "
+            "The file was probably written by a newer Lance: upgrade glaive."
+        )
