@@ -10,6 +10,7 @@ Specification: "Writer choices" in ``docs/format/planes.md``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,7 @@ def encode_planar_page(
     rows: int,
     options: PageOptions,
     wanted: EncodingOptions = AUTOMATIC,
+    sizes: Sequence[int | None] = (),
 ) -> EncodedPage:
     """Encode the visible values of a leaf and their levels as one page.
 
@@ -48,6 +50,9 @@ def encode_planar_page(
     ----------
     wanted
         What the author of the column asks for; sparse structure among it.
+    sizes
+        Of the layers that are fixed-size lists of structs, None for others, inner-most first;
+        nothing when there are none.
     """
     nested = levels.rep is not None or levels.definition is not None
     sparse = nested and wanted.structural_encoding == "sparse"
@@ -62,21 +67,26 @@ def encode_planar_page(
         values = _constant(page)
         if values is None:
             once = replace(options, scalar_constants=False)
-            return encode_planar_page(array, levels, rows, once, wanted)
+            return encode_planar_page(array, levels, rows, once, wanted, sizes)
         if not nested and values.HasField("constant"):
             return _planar(_dense_structure(levels.layers), values, [], rows)
-        return _sparse(values, [], levels, rows)
-    return _encode_sparse(array, levels, rows, options, wanted)
+        return _sparse(values, [], levels, rows, sizes)
+    return _encode_sparse(array, levels, rows, options, wanted, sizes)
 
 
 def _encode_sparse(
-    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
+    array: pa.Array,
+    levels: Levels,
+    rows: int,
+    options: PageOptions,
+    wanted: EncodingOptions,
+    sizes: Sequence[int | None],
 ) -> EncodedPage:
     """A page of sparse structure, its values encoded as if they were a column without nulls."""
     valid = _valid(levels)
     none = encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
     if valid is not None and not valid.any():
-        return _sparse(none, [], levels, rows)
+        return _sparse(none, [], levels, rows, sizes)
     count = len(array)
     plain = Levels(None, None, (Layer.ALL_VALID_ITEM,), count)
     page = encode_page(array, plain, count, options, wanted)
@@ -88,15 +98,15 @@ def _encode_sparse(
         values = _constant(page)
         if values is None:
             once = replace(options, scalar_constants=False)
-            return _encode_sparse(array, levels, rows, once, wanted)
-        return _sparse(values, [], levels, rows)
+            return _encode_sparse(array, levels, rows, once, wanted, sizes)
+        return _sparse(values, [], levels, rows, sizes)
     if kind == "full_zip_layout" and valid is not None:
         # Slots that are null have no value.
         some = block_from_array(array.filter(pa.array(valid)))
         encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
         page = encode_full_zip_page(some, encoding, layers=plain.layers, rows=some.count)
     values = _value_plane(page, dense=False)
-    return _sparse(values, page.buffers, levels, rows)
+    return _sparse(values, page.buffers, levels, rows, sizes)
 
 
 def _valid(levels: Levels) -> NDArray[np.bool_] | None:
@@ -140,9 +150,13 @@ def _dense_structure(layers: tuple[Layer, ...]) -> encodings23_pb2.StructuralPla
 
 
 def _sparse(
-    values: encodings23_pb2.ValuePlane, buffers: list[Any], levels: Levels, rows: int
+    values: encodings23_pb2.ValuePlane,
+    buffers: list[Any],
+    levels: Levels,
+    rows: int,
+    sizes: Sequence[int | None],
 ) -> EncodedPage:
-    structure, payloads = write_structure(levels, rows)
+    structure, payloads = write_structure(levels, rows, sizes)
     plane = encodings23_pb2.StructuralPlane(sparse=structure)
     return _planar(plane, values, [*buffers, *payloads], rows)
 

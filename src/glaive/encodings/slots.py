@@ -9,7 +9,7 @@ Specification: "Sparse structure" in ``docs/format/planes.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -72,6 +72,11 @@ class Validity:
         """Number of valid slots in front of each slot given."""
         before: Int64s = self.positions.searchsorted(slots)
         return before if self.are_valid else slots - before
+
+    def repeated(self, times: int) -> Self:
+        """The same for slots that stand ``times`` in a row for each of these."""
+        positions = np.add.outer(self.positions * times, np.arange(times)).reshape(-1)
+        return replace(self, count=self.count * times, positions=positions)
 
     @classmethod
     def of_all(cls, layers: Sequence[Self], count: int) -> Self:

@@ -5,6 +5,7 @@ Specification: "Sparse structure" and "Number sequences" in ``docs/format/planes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,10 +37,11 @@ Words = NDArray[np.uint64]
 
 
 class _Layer(NamedTuple):
-    """One layer: which slots are valid (None: all), and the lengths of lists."""
+    """One layer: which slots are valid (None: all), lengths of lists, size of fixed ones."""
 
     flags: Flags | None
-    lengths: NDArray[np.int64] | None
+    lengths: NDArray[np.int64] | None = None
+    size: int | None = None
 
 
 class _Writer:
@@ -70,6 +72,11 @@ class _Writer:
 
     def layer(self, layer: _Layer) -> pb.SparseStructuralLayer:
         """A layer of items, or of lists: positions, counts, then validity."""
+        if layer.size is not None:
+            fixed = pb.SparseFixedSizeListLayer(
+                dimension=layer.size, validity=self.validity(layer.flags)
+            )
+            return pb.SparseStructuralLayer(fixed_size_list=fixed)
         if layer.lengths is None:
             return pb.SparseStructuralLayer(validity=self.validity(layer.flags))
         positions = np.flatnonzero(layer.lengths)
@@ -85,21 +92,29 @@ class _Writer:
 
 
 def write_structure(
-    levels: Levels, rows: int
+    levels: Levels, rows: int, sizes: Sequence[int | None] = ()
 ) -> tuple[pb.SparseStructure, list[pa.Buffer | NDArray[np.uint8] | bytes]]:
-    """Write the structure that the levels of ``rows`` rows say, and its payloads."""
+    """Write the structure that the levels of ``rows`` rows say, and its payloads.
+
+    ``sizes`` are those of the layers that are fixed-size lists of structs, None for others,
+    inner-most first; nothing when there are none.
+    """
     writer = _Writer()
-    layers = [writer.layer(layer) for layer in reversed(_layers(levels, rows))]
+    sizes = sizes or [None] * len(levels.layers)
+    layers = [writer.layer(layer) for layer in reversed(_layers(levels, rows, sizes))]
     return pb.SparseStructure(layers=layers), writer.buffers
 
 
-def _layers(levels: Levels, rows: int) -> list[_Layer]:
+def _layers(levels: Levels, rows: int, sizes: Sequence[int | None]) -> list[_Layer]:
     """Resolve the levels; inner-most first."""
     found = []
     rep, definition = levels.rep, levels.definition
-    for step in layer_steps(levels.layers):
+    for step, size in zip(layer_steps(levels.layers), sizes, strict=True):
         if not step.is_list or rep is None:
-            found.append(_Layer(_item_flags(definition, step), None))
+            if size is not None and definition is not None:
+                # What is null outside is so in all entries of a list.
+                definition = definition[::size]
+            found.append(_Layer(_item_flags(definition, step), size=size))
             continue
         lists = resolve_lists(
             rep,

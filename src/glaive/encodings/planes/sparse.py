@@ -1,7 +1,9 @@
 """Sparse structure: each layer says which of its slots are null, and how long its lists are.
 
 Layers are outer-most first. The first has a slot for each row; a list layer has a slot in the
-next for each item, an item layer (a struct or the leaf) passes its slots on. After the
+next for each item, an item layer (a struct or the leaf) passes its slots on. Lists of structs
+of a fixed size have as many slots in the next layer for each of theirs, null or not; a page
+counts its rows in those, as pages with levels do. After the
 buffers of the values there is one for each sequence of numbers with a payload, layer by
 layer: the positions of lists with items, their counts, the positions of validity.
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import prod
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -158,16 +161,12 @@ class _LayerForm(NamedTuple):
 
     slots: int
     validity: _ValidityForm
-    lists: _ListForm | None
+    lists: _ListForm | None = None
+    dimension: int = 1
 
     @classmethod
     def of(cls, message: Any, slots: int, where: Where) -> Self:
         kind = message.WhichOneof("layer")
-        if kind == "validity":
-            return cls(slots, _ValidityForm.of(message.validity, slots, where), None)
-        if kind == "list":
-            lists = _ListForm.of(message.list, slots, where)
-            return cls(slots, _ValidityForm.of(message.list.validity, slots, where), lists)
         if kind is None:
             raise CorruptFileError(
                 "layer of a sparse structure",
@@ -175,15 +174,18 @@ class _LayerForm(NamedTuple):
                 found="none",
                 where=where,
             )
-        raise UnsupportedFeatureError(
-            f"layer {kind!r} of a sparse structure (in {where}); this reader knows validity, "
-            "list. The file was probably written by a newer Lance: upgrade glaive."
-        )
+        if kind == "validity":
+            return cls(slots, _ValidityForm.of(message.validity, slots, where))
+        layer = getattr(message, kind)
+        validity = _ValidityForm.of(layer.validity, slots, where)
+        if kind == "list":
+            return cls(slots, validity, _ListForm.of(layer, slots, where))
+        return cls(slots, validity, None, layer.dimension)
 
     @property
     def children(self) -> int:
         """Slots of the next layer."""
-        return self.slots if self.lists is None else self.lists.items
+        return self.slots * self.dimension if self.lists is None else self.lists.items
 
     @property
     def buffers(self) -> int:
@@ -197,6 +199,7 @@ class _LayerForm(NamedTuple):
 class _LoadedLayer(NamedTuple):
     validity: Validity
     lists: ListSlots | None
+    dimension: int
 
 
 class _Structure(NamedTuple):
@@ -218,7 +221,8 @@ class Sparse(StructuralPlane):
     ) -> PageReader:
         """Parse a ``SparseStructure``; check the numbers and buffers."""
         forms: list[_LayerForm] = []
-        slots = page.rows
+        group = _entries_per_slot(message.layers, page)
+        slots = page.rows // group
         for layer in message.layers:
             forms.append(_LayerForm.of(layer, slots, page.where))
             slots = forms[-1].children
@@ -238,7 +242,29 @@ class Sparse(StructuralPlane):
                 found=str(len(page.ranges)),
                 where=page.where,
             )
-        return SparsePage(tuple(forms), slot_values, part_of(page, first, buffers, page.rows))
+        part = part_of(page, first, buffers, page.rows)
+        return SparsePage(tuple(forms), slot_values, part, group)
+
+
+def _entries_per_slot(layers: Any, page: PageBytes) -> int:
+    """Rows of the page for each slot of the first layer: fixed-size lists multiply them."""
+    sizes: list[int] = [
+        layer.fixed_size_list.dimension for layer in layers if layer.HasField("fixed_size_list")
+    ]
+    group = prod(sizes)
+    if not 0 < group <= MAX_SLOTS or page.rows % group:
+        raise CorruptFileError(
+            "sizes of lists of fixed size",
+            expected=f"1 or more, of which {page.rows} rows are a multiple",
+            found=" * ".join(map(str, sizes)),
+            where=page.where,
+        )
+    if sizes and any(layer.HasField("list") for layer in layers):
+        raise UnsupportedFeatureError(
+            f"lists beside fixed-size lists of structs in a sparse structure (in {page.where}): "
+            "no known writer writes them"
+        )
+    return group
 
 
 class SparsePage(PageReader):
@@ -246,8 +272,11 @@ class SparsePage(PageReader):
 
     wire_name: ClassVar[str] = Sparse.wire_name
 
-    def __init__(self, forms: tuple[_LayerForm, ...], values: SlotValues, page: PageBytes) -> None:
+    def __init__(
+        self, forms: tuple[_LayerForm, ...], values: SlotValues, page: PageBytes, group: int
+    ) -> None:
         self.rows = page.rows
+        self._group = group
         self._forms = forms
         self._values = values
         self._page = page
@@ -267,7 +296,7 @@ class SparsePage(PageReader):
         return self._with(partial(self._read, start, stop))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """The slots of these rows, layer by layer."""
+        """The slots of these rows; those of one list of fixed size stand together."""
         if len(rows):
             low, high = int(rows.min()), int(rows.max())
             if low < 0 or high >= self.rows:
@@ -297,12 +326,14 @@ class SparsePage(PageReader):
         for form in self._forms:
             # The order of their buffers.
             lists = None if form.lists is None else form.lists.read(buffers, form.slots, where)
-            layers.append(_LoadedLayer(form.validity.read(buffers, form.slots, where), lists))
-        inner = []
-        for layer in reversed(layers):
-            if layer.lists is not None:
-                break
-            inner.append(layer.validity)
+            validity = form.validity.read(buffers, form.slots, where)
+            layers.append(_LoadedLayer(validity, lists, form.dimension))
+        inner: list[Validity] = []
+        for layer in layers:
+            # Null lists have no items; null lists of a fixed size do.
+            inner = [] if layer.lists is not None else [*inner, layer.validity]
+            if layer.dimension > 1:
+                inner = [validity.repeated(layer.dimension) for validity in inner]
         leaves = Validity.of_all(inner, self._forms[-1].slots)
         self._structure = structure = _Structure(tuple(layers), leaves)
         return structure
@@ -311,7 +342,7 @@ class SparsePage(PageReader):
 
     def _read(self, start: int, stop: int, structure: _Structure) -> Fetch[Leaf] | Leaf:
         shape: list[Slots] = []
-        first, last = start, stop
+        first, last = start // self._group, -(-stop // self._group)
         for layer in structure.layers:
             count = last - first
             bitmap, nulls = bitmap_of(layer.validity.flags(first, last))
@@ -319,6 +350,7 @@ class SparsePage(PageReader):
             if layer.lists is not None:
                 offsets, first, last = layer.lists.range_of(first, last)
             shape.append(Slots(count, bitmap, nulls, offsets))
+            first, last = first * layer.dimension, last * layer.dimension
         finish = partial(_leaf, shape, stop - start)
         if first == last:
             return finish(None)
@@ -326,7 +358,7 @@ class SparsePage(PageReader):
 
     def _take(self, rows: Int64s, structure: _Structure) -> Fetch[Leaf] | Leaf:
         shape: list[Slots] = []
-        at = rows
+        at = rows if self._group == 1 else rows[:: self._group] // self._group
         for layer in structure.layers:
             count = len(at)
             bitmap, nulls = bitmap_of(layer.validity.flags_at(at))
@@ -334,6 +366,8 @@ class SparsePage(PageReader):
             if layer.lists is not None:
                 offsets, at = layer.lists.pick(at)
             shape.append(Slots(count, bitmap, nulls, offsets))
+            if layer.dimension > 1:
+                at = np.add.outer(at * layer.dimension, np.arange(layer.dimension)).reshape(-1)
         finish = partial(_leaf, shape, len(rows))
         if not len(at):
             return finish(None)

@@ -156,6 +156,13 @@ def _wanted_members(field: Field, stored: Field) -> tuple[int, ...] | None:
 
 
 def _size(field: Field, arrow: Any) -> int:
+    if not pa.types.is_fixed_size_list(arrow):
+        raise CorruptFileError(
+            f"type of field {field.name!r}",
+            expected="one that has fields below, as it does",
+            found=str(arrow),
+            where="schema",
+        )
     size: int = arrow.list_size
     if size < 1:
         raise CorruptFileError(

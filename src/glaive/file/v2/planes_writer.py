@@ -28,10 +28,21 @@ class PlanesWriter(FileV2Writer):
     def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[list[tuple[int, EncodedPage]]]:
         """One page per leaf: what levels cannot say in a page, sparse structure can."""
         pages = []
-        for leaf in shred(node, array):
+        for leaf, sizes in zip(shred(node, array), _fixed_sizes(node, ()), strict=True):
             if leaf.node.column is None:
                 raise GlaiveError(f"leaf {leaf.node.name!r} of {self._where} has no column")
             wanted = self._wanted[leaf.node.field.id]
-            page = encode_planar_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted)
+            page = encode_planar_page(
+                leaf.values, leaf.levels, leaf.rows, self._options, wanted, sizes
+            )
             pages.append((leaf.node.column, page))
         yield pages
+
+
+def _fixed_sizes(node: Node, outside: tuple[int | None, ...]) -> Iterator[tuple[int | None, ...]]:
+    """Sizes of fixed-size lists around each leaf, inner-most first; None for other layers."""
+    here = (node.sizes[0] if node.kind == "fixed" else None, *outside)
+    if not node.children:
+        yield here
+    for child in node.children:
+        yield from _fixed_sizes(child, here)
