@@ -12,7 +12,8 @@ from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import Layer, Leaf
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.file.v2.columns import column_tree, number_columns
-from glaive.file.v2.shred import Shredded, shred, unshred
+from glaive.file.v2.shred import Shredded, shred
+from glaive.file.v2.unshred import unshred
 from glaive.format.fields import LanceSchema
 from glaive.kernels._tier import force_tier
 from glaive.types import Where

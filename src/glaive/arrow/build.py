@@ -41,6 +41,8 @@ def leaf_bits(kind: pa.DataType) -> int | None:
     """Bits of one value of a fixed-width leaf type; None for variable-width ones."""
     if _is_variable(kind) is not None:
         return None
+    if pa.types.is_null(kind):
+        return 0
     if pa.types.is_fixed_size_list(kind):
         inner = leaf_bits(kind.value_type)
         return None if inner is None else inner * kind.list_size
@@ -79,6 +81,9 @@ def to_array(
         return pa.ExtensionArray.from_storage(kind, inner)
     if isinstance(block, Dictionary):
         return _from_dictionary(block, kind, validity, null_count, where)
+    if pa.types.is_dictionary(kind):
+        plain = to_array(block, kind.value_type, validity, null_count, where)
+        return _numbered(plain, kind, where)
     if isinstance(block, FixedList):
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != block.dimension:
             raise _mismatch(f"lists of {block.dimension} items", kind, where)
@@ -91,6 +96,12 @@ def to_array(
         return _from_variable(block, kind, validity, null_count, where)
     if isinstance(block, Struct):
         return _from_members(block, kind, validity, null_count, where)
+    return _from_fixed(block, kind, validity, null_count, where)
+
+
+def _from_fixed(
+    block: FixedWidth, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
         # A list of fixed-width items without nulls inside is just a wide value.
         bits = leaf_bits(kind.value_type)
@@ -103,6 +114,8 @@ def to_array(
         )
     if _is_variable(kind) is not None or pa.types.is_nested(kind):
         raise _mismatch(f"{block.bits} bits per value", kind, where)
+    if pa.types.is_null(kind) and block.bits == 0:
+        return all_null(kind, block.count)
     if block.bits != kind.bit_width:
         if kind.bit_width == 1 and block.bits == 8:
             packed = pack_flags((items_of(block.values, np.uint8, block.count) & 1).view(np.bool_))
@@ -144,9 +157,25 @@ def _from_dictionary(
         stored = pa.Array.from_buffers(
             _unsigned(index.bits), index.count, [validity, index.values], null_count
         )
-        indices = stored.cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, items, ordered=kind.ordered)
+        return _with_items(stored, items, kind, where)
     raise _mismatch("a dictionary", kind, where)
+
+
+def _numbered(array: Any, kind: Any, where: Where) -> pa.Array:
+    """Values of a page without dictionary, as a column of dictionaries has them."""
+    coded = array.dictionary_encode()
+    return _with_items(coded.indices, coded.dictionary, kind, where)
+
+
+def _with_items(indices: Any, items: Any, kind: Any, where: Where) -> pa.Array:
+    try:
+        # Of the same width, every index is positive in both types if the items are as few.
+        same = indices.type.bit_width == kind.index_type.bit_width
+        few = len(items) <= 1 << kind.index_type.bit_width - 1
+        numbers = indices.view(kind.index_type) if same and few else indices.cast(kind.index_type)
+    except pa.ArrowInvalid:
+        raise _mismatch(f"indices of {len(items)} items", kind, where) from None
+    return pa.DictionaryArray.from_arrays(numbers, items, ordered=kind.ordered)
 
 
 def _from_members(
@@ -171,6 +200,8 @@ def _repeat(
     from glaive.arrow.gather import take_block
 
     value = block.value
+    if isinstance(value, FixedWidth) and not value.bits:
+        return to_array(FixedWidth(value.values, 0, block.count), kind, validity, null_count, where)
     if isinstance(value, FixedWidth):
         storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if storage.id == pa.bool_().id and value.bits == 8:
@@ -239,7 +270,9 @@ def block_from_array(array: Any) -> Block:
         return FixedList(block_from_array(items_array), size, _bitmap(items_array), count)
     if pa.types.is_struct(kind):
         return Struct(tuple(map(block_from_array, _members(array))), count)
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+    if pa.types.is_null(kind):
+        return FixedWidth(pa.py_buffer(b""), 0, count)
+    if pa.types.is_nested(kind):
         raise SchemaError(f"type {kind} is not a leaf type")
     values = array.buffers()[1]
     width_bits = int(kind.bit_width)

@@ -113,7 +113,8 @@ def encode_page(
         if page is not None or rows > 1:
             return page
     widest = stats.longest if stats is not None else _width(array.type)
-    if _in_chunks(widest, options, wanted):
+    bare = isinstance(block, FixedList) and not widest  # validity and no values
+    if not bare and _in_chunks(widest, options, wanted):
         encoding = _mini_encoding(block, stats, array.type, wanted)
         if free and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
@@ -147,7 +148,7 @@ def _tiny(array: pa.Array, levels: Levels, rows: int) -> EncodedPage | None:
     if pa.types.is_struct(array.type):
         return None
     bits = leaf_bits(array.type)
-    if bits is None or bits % 8 or bits * len(array) > _TINY_BITS:
+    if not bits or bits % 8 or bits * len(array) > _TINY_BITS:
         return None
     block = block_from_array(array)
     if not isinstance(block, FixedWidth):

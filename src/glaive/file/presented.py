@@ -27,7 +27,8 @@ class PresentedColumn:
 
     def __init__(self, column: BoundColumn, field: pa.Field) -> None:
         self._column = column
-        self._present: Callable[[Any], Any] = partial(to_type, kind=field.type, where=f"column {field.name!r}")
+        where = f"column {field.name!r}"
+        self._present: Callable[[Any], Any] = partial(to_type, kind=field.type, where=where)
         self.field = field
         self.num_rows = column.num_rows
 

@@ -80,8 +80,9 @@ def _with_json(field: pa.Field[Any]) -> pa.Field[Any]:
         for key in (EXTENSION_NAME, EXTENSION_METADATA):
             metadata.pop(key.encode(), None)
         return pa.field(field.name, pa.json_(), field.nullable, metadata or None)
-    below = [_with_json(one) for one in _below(kind)]
-    if all(one.equals(other, check_metadata=True) for one, other in zip(below, _below(kind), strict=True)):
+    stored = _below(kind)
+    below = [_with_json(one) for one in stored]
+    if all(one is other for one, other in zip(below, stored, strict=True)):
         return field
     made: Any = kind
     if pa.types.is_struct(kind):

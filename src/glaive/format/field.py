@@ -22,6 +22,7 @@ PACKED = "lance-encoding:packed"
 BLOB = "lance-encoding:blob"
 BLOB_V2 = "lance.blob.v2"
 _LEGACY_PACKED = "packed"
+_TRUE = frozenset({"true", "1", "yes"})
 
 _LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct", "map"})
 
@@ -87,7 +88,7 @@ class Field:
         """Whether a struct is kept as one column of rows instead of one column per member."""
         if self.logical_type != "struct":
             return False
-        if PACKED in self.metadata or self.option(_LEGACY_PACKED) == "true":
+        if any((self.option(key) or "").lower() in _TRUE for key in (PACKED, _LEGACY_PACKED)):
             return True
         return BLOB in self.metadata or self.is_blob_v2
 
@@ -144,5 +145,7 @@ def _map_type(entries: Any, name: str) -> pa.DataType:
             found=str(entries),
             where="schema",
         )
-    made: Any = pa.map_(entries.field(0).with_nullable(False), entries.field(1))
+    # Maps have one name each for their parts in Arrow, whatever the fields are called.
+    key, value = entries.field(0).with_name("key"), entries.field(1).with_name("value")
+    made: Any = pa.map_(key.with_nullable(False), value)
     return made  # type: ignore[no-any-return]  # the stubs know maps of types, not of fields

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedList, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels._tier import allocate, as_array, as_buffer
@@ -94,7 +95,7 @@ class FixedSizeList(ValueEncoding):
         if isinstance(items, FixedList):
             values = cls.for_block(items)
         elif isinstance(items, FixedWidth):
-            values = Flat(items.bits)
+            values = Flat(items.bits) if items.bits else Constant(b"")
         else:
             raise _unfit(items)
         return cls(block.dimension, values, block.validity is not None)
@@ -129,6 +130,8 @@ class FixedSizeList(ValueEncoding):
         here = self.values
         while isinstance(here, FixedSizeList):
             here = here.values
+        if isinstance(here, Constant) and not here.value:
+            return Flat(0)  # nulls: all there is of them is validity
         if not isinstance(here, Flat):
             raise self._refuse(f"a value with items of encoding {here.wire_name!r}", None)
         return here

@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.protocol import Fetch, Leaf, PageReader
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.drive import chain, drive, join
 from glaive.file.v2.columns import Node
 from glaive.file.v2.grouped import GroupedPage
-from glaive.file.v2.shred import unshred, unshred_flat
+from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.io.store import RangeReader
 from glaive.types import Where
 
@@ -151,7 +152,7 @@ class FieldColumns:
             end = min(stop, cuts[first + 1])
             steps.append(self._read_segment(start, end))
             start, first = end, first + 1
-        return join(steps, pa.concat_arrays)
+        return join(steps, concat_arrays)
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
@@ -222,8 +223,8 @@ class FieldColumns:
         return join(steps, partial(self._finish, len(rows)))
 
 
-def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> pa.Array:
-    whole = pa.concat_arrays(pieces)
+def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> Any:
+    whole: Any = concat_arrays(pieces)
     if order is None:
         return whole
     back = np.empty(len(order), np.int64)

@@ -27,7 +27,7 @@ from glaive.encodings.registry import open_page
 from glaive.errors import GlaiveError
 from glaive.file.v2.columns import Node, column_tree
 from glaive.file.v2.container import parse_page_layout
-from glaive.file.v2.shred import unshred, unshred_flat
+from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, FileFooter

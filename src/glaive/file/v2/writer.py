@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.choose import PageOptions, encode_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import GlaiveError, SchemaError
@@ -115,7 +116,8 @@ def _weight(array: pa.Array) -> int:
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    joined: pa.Array = concat_arrays(arrays)
+    return joined
 
 
 class FileV2Writer:
