@@ -7,6 +7,8 @@ table      ``rows``        int64 ascending, int32 below 1,000, float64, bool, in
                            nulls, string of 50 values, text of 20-60 characters, timestamp
 vectors    ``rows`` / 50   int64 and 768 float32
 nested     ``rows`` / 5    list<int32>, list<string>, nullable struct
+flat       ``rows``        float64 that no encoding makes smaller, as pylance writes it
+plain      ``rows``        the same, as glaive writes it: pages without chunks
 ========== =============== ===================================================================
 """
 
@@ -23,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+import glaive
 
 __all__ = ["Data"]
 
@@ -96,6 +100,10 @@ def _nested(rows: int) -> pa.Table:
     )
 
 
+def _flat(rows: int) -> pa.Table:
+    return pa.table({"float": np.random.default_rng(4).standard_normal(rows)})
+
+
 @dataclass(frozen=True, slots=True)
 class Data:
     """Where the files lie; makes those that are missing."""
@@ -114,10 +122,11 @@ class Data:
         return _made(name, self.rows)
 
     def lance(self, name: str) -> Path:
-        """Return the dataset as pylance writes it by default."""
+        """Return the dataset as pylance writes it by default, ``plain`` as glaive does."""
+        writer = glaive if name == "plain" else lance
         return self._kept(
             f"{name}.lance",
-            lambda path: lance.write_dataset(
+            lambda path: writer.write_dataset(
                 self.make(name), path, data_storage_version=self.version
             ),
         )
@@ -151,4 +160,6 @@ class Data:
 def _made(name: str, rows: int) -> pa.Table:
     if name == "table":
         return _table(rows)
+    if name in ("flat", "plain"):
+        return _flat(rows)
     return _vectors(rows // 50) if name == "vectors" else _nested(rows // 5)

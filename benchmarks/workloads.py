@@ -221,16 +221,18 @@ def _run(bench: Bench, calls: dict[str, Callable[[], object]], inner: int = 1) -
 def workloads() -> list[Workload]:
     """Return all workloads in the order of the table."""
     return [
-        Workload("scan float64", 20, _scan("table", ["float"])),
+        Workload("scan float64 flat, one run", 20, _scan("plain", None)),
+        Workload("scan float64 flat, in chunks", 20, _scan("flat", None)),
         Workload("scan bool", 20, _scan("table", ["flag"])),
         Workload("scan vectors", 20, _scan("vectors", None)),
         Workload("scan int64 bit-packed", 5, _scan("table", ["seq"])),
         Workload("scan int32 bit-packed", 5, _scan("table", ["small"])),
+        Workload("scan float64 bit-packed", 5, _scan("table", ["float"])),
         Workload("scan timestamp", 5, _scan("table", ["time"])),
         Workload("scan int64 with nulls", 7, _scan("table", ["nullable"])),
         Workload("scan list<int32>", 7, _scan("nested", ["ints"])),
         Workload("scan list<string>", None, _scan("nested", ["strings"])),
-        Workload("scan struct", None, _scan("nested", ["struct"])),
+        Workload("scan struct with nulls", 7, _scan("nested", ["struct"])),
         Workload("scan string, 50 values", 8, _scan("table", ["kind"])),
         Workload("scan text", 3, _scan("table", ["text"])),
         Workload("scan table", 4, _scan("table", None)),
