@@ -12,7 +12,7 @@ from glaive.file.v2.container import Container
 from glaive.io.local import LocalStore
 from glaive.types import Where
 
-__all__ = ["large_items", "layouts_of", "planes_of", "sparse_lists"]
+__all__ = ["large_items", "layouts_of", "nested", "planes_of", "sparse_lists"]
 
 
 def large_items() -> dict[str, pa.Array]:
@@ -53,6 +53,40 @@ def sparse_lists() -> dict[str, pa.Array]:
         "only nulls inside": pa.array([[None] * (i % 3) for i in range(500)], pa.list_(pa.int8())),
         "lists of long text": pa.array(texts),
         "every third": pa.array([[i] if i % 3 == 0 else [] for i in range(5000)]),
+    }
+
+
+def nested() -> dict[str, pa.Array]:
+    """Fixed-size lists of structs, maps, dictionaries."""
+    rng = np.random.default_rng(2)
+    count = 300
+    wide = [None if i % 5 == 0 else bytes(rng.integers(0, 256, 280, np.uint8)) for i in range(1200)]
+    inner = pa.StructArray.from_arrays(
+        [
+            pa.array([None if i % 7 == 0 else i for i in range(1200)], pa.int32()),
+            pa.array(wide, pa.binary()),
+        ],
+        names=["x", "y"],
+        mask=pa.array([i % 6 == 0 for i in range(1200)]),
+    )
+    pairs = pa.FixedSizeListArray.from_arrays(
+        inner, 2, mask=pa.array([i % 4 == 0 for i in range(600)])
+    )
+    outer = pa.StructArray.from_arrays([pairs], names=["pairs"])
+    maps = [
+        None if i % 6 == 0 else [(f"k{j}", j if j % 2 else None) for j in range(i % 4)]
+        for i in range(count)
+    ]
+    return {
+        "fixed lists": pairs,
+        "fixed lists of one": pa.FixedSizeListArray.from_arrays(inner.slice(0, count), 1),
+        "fixed lists of fixed lists": pa.FixedSizeListArray.from_arrays(
+            outer, 2, mask=pa.array([i % 9 == 2 for i in range(count)])
+        ),
+        "maps": pa.array(maps, pa.map_(pa.string(), pa.int64())),
+        "dictionary": pa.array(
+            [None if i % 9 == 0 else f"v{i % 5}" for i in range(count)]
+        ).dictionary_encode(),
     }
 
 

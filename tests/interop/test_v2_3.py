@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.interop.cases import COLUMNS, SIZES, assert_same, table
-from tests.planes import large_items, planes_of, sparse_lists
+from tests.planes import large_items, nested, planes_of, sparse_lists
 
 import glaive
 from glaive.file.open import create_writer, open_reader
@@ -187,13 +187,13 @@ def test_several_pages_of_glaive_are_read_by_pylance(tmp_path: Path, name: str, 
     # Pages of lists without items that are to be zipped are written by pylance in a way that
     # it cannot read itself.
     [
-        *((name, way) for name in large_items() for way in WAYS),
+        *((name, way) for name in (*large_items(), *nested()) for way in WAYS),
         *((name, way) for name in sparse_lists() for way in WAYS if way != "fullzip"),
     ],
 )
 def test_planes_that_only_some_columns_get(tmp_path: Path, name: str, way: str) -> None:
-    """Large dictionaries, lists that are nearly all empty, values all equally long, long runs."""
-    written = pa.table({"c": {**large_items(), **sparse_lists()}[name]})
+    """Large dictionaries, nearly empty lists, values all equally long, long runs, maps."""
+    written = pa.table({"c": {**large_items(), **sparse_lists(), **nested()}[name]})
     path = tmp_path / "one.lance"
     write_with_pylance(path, asked(written, way))
     check_with_glaive(LocalStore(str(tmp_path)), "one.lance", written)
