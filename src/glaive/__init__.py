@@ -39,10 +39,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Blob": "glaive.dataset.blobs",
-    "BlobArray": "glaive.dataset.blobs",
+    "Blob": "glaive.format.blob_type",
+    "BlobArray": "glaive.format.blob_type",
     "BlobFile": "glaive.scan.blob_file",
-    "BlobType": "glaive.dataset.blobs",
+    "BlobType": "glaive.format.blob_type",
     "blob_array": "glaive.dataset.blobs",
     "blob_field": "glaive.dataset.blobs",
     "GlaiveError": "glaive.errors",

@@ -7,6 +7,7 @@ form there.
 from __future__ import annotations
 
 import ctypes
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     """
     if not any(map(_is_extended, schema)):
         return schema
+    import_module("glaive.format.blob_type")  # makes the type of blobs known
     fields = [_with_json(field) for field in schema] if json else list(schema)
     given = pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # bytes are fine
     try:

@@ -17,7 +17,7 @@ from glaive.spark.types import as_spark_sends
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["LancePartition", "LanceReader", "fragment_sizes", "open_dataset"]
+__all__ = ["LancePartition", "LanceReader", "fragment_sizes", "open_dataset", "readable_schema"]
 
 LARGEST_BATCH = 256 << 20
 """Bytes at which a batch is cut in two: Spark counts the bytes of a column in 31 bits."""
@@ -51,7 +51,7 @@ class LanceReader(DataSourceReader):
         """Return the parts to read; none for an empty dataset."""
         dataset = open_dataset(self.options)
         sizes = fragment_sizes(dataset)
-        width = row_bytes(self._columns_of(dataset), dataset.schema, sizes)
+        width = row_bytes(self._columns_of(dataset), readable_schema(dataset), sizes)
         parts = split(
             sizes,
             width,
@@ -85,7 +85,8 @@ class LanceReader(DataSourceReader):
                 )
 
     def _columns_of(self, dataset: LanceDataset) -> pa.Schema:
-        return pa.schema([dataset.schema.field(name) for name in self.schema.names])
+        schema = readable_schema(dataset)
+        return pa.schema([schema.field(name) for name in self.schema.names])
 
 
 def open_dataset(options: Options) -> LanceDataset:
@@ -97,6 +98,11 @@ def open_dataset(options: Options) -> LanceDataset:
         version=options.version,
         storage_options=dict(options.storage) or None,
     )
+
+
+def readable_schema(dataset: LanceDataset) -> pa.Schema:
+    """Return the columns as a scan gives them: blobs as where their values are."""
+    return dataset.scanner().projected_schema
 
 
 def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:

@@ -41,23 +41,23 @@ class LanceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema of the columns asked for, and pin the version."""
-        from glaive.spark.reader import open_dataset
+        from glaive.spark.reader import open_dataset, readable_schema
         from glaive.spark.types import to_spark
 
         options = from_spark(self.options)
         dataset = open_dataset(options)
         self.pinned = replace(options, version=dataset.version)
-        return to_spark(project(dataset.schema, options))
+        return to_spark(project(readable_schema(dataset), options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which may be one the user gave."""
-        from glaive.spark.reader import LanceReader, open_dataset
+        from glaive.spark.reader import LanceReader, open_dataset, readable_schema
 
         options = self.pinned
         if options is None:
             options = from_spark(self.options)
             dataset = open_dataset(options)
-            _refuse_unreadable(schema, dataset.schema, options)
+            _refuse_unreadable(schema, readable_schema(dataset), options)
             options = replace(options, version=dataset.version)
         return LanceReader(options, schema)
 

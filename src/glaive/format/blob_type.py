@@ -1,0 +1,140 @@
+"""The extension type of blob columns, ``lance.blob.v2``, and single values of it.
+
+Importing this module makes the type known to Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from glaive.errors import OptionError, SchemaError
+from glaive.format.blobs import BLOB_V2, LOGICAL
+
+__all__ = ["Blob", "BlobArray", "BlobType"]
+
+_FEWEST = 2
+"""Members that may not be left out: ``data`` and ``uri``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One value: bytes, or a URI of an object that holds them, or of a part of it.
+
+    ``None`` stands for a null; :meth:`empty` makes a value without bytes.
+
+    Parameters
+    ----------
+    data
+        The bytes.
+    uri
+        Where they are.
+    position, size
+        The part of the object, in bytes; all of it when both are left out.
+
+    Raises
+    ------
+    OptionError
+        Both or neither of ``data`` and ``uri`` are given, or half of a part.
+    """
+
+    data: bytes | None = None
+    uri: str | None = None
+    position: int | None = None
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.uri is None):
+            raise OptionError("Blob: exactly one of data and uri must be given; None is a null")
+        if self.uri == "":
+            raise OptionError("Blob: the uri is empty; give the URI of an object")
+        if (self.position is None) != (self.size is None):
+            raise OptionError("Blob: give both position and size of a part, or neither")
+        if self.position is None or self.size is None:
+            return
+        if self.uri is None:
+            raise OptionError("Blob: position and size are for a uri, not for data")
+        if self.position < 0 or self.size < 1:
+            raise OptionError(
+                f"Blob: expected position ≥ 0 and size ≥ 1, found {self.position} and {self.size}"
+            )
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
+        """A value that is given here."""
+        return cls(data=bytes(data))
+
+    @classmethod
+    def from_uri(cls, uri: str, position: int | None = None, size: int | None = None) -> Self:
+        """A value that lies elsewhere."""
+        return cls(uri=uri, position=position, size=size)
+
+    @classmethod
+    def empty(cls) -> Self:
+        """A value without bytes."""
+        return cls(data=b"")
+
+
+class BlobType(pa.ExtensionType):
+    """Type of blob columns in memory: ``struct<data, uri, position, size>``.
+
+    Every value has ``data`` or ``uri``; the last two members tell a part of the object.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LOGICAL, BLOB_V2)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> BlobType:
+        fields = list(LOGICAL)
+        shapes = [[(one.name, one.type) for one in part] for part in (fields, fields[:_FEWEST])]
+        found: Any = storage_type
+        members = list(found) if pa.types.is_struct(found) else []
+        if [(one.name, one.type) for one in members] not in shapes:
+            raise SchemaError(f"blobs are stored as {LOGICAL}, found {storage_type}")
+        made = cls.__new__(cls)
+        pa.ExtensionType.__init__(made, storage_type, BLOB_V2)
+        return made
+
+    def __arrow_ext_class__(self) -> type[BlobArray]:
+        return BlobArray
+
+
+class BlobArray(pa.ExtensionArray):
+    """Array of blobs; see :func:`blob_array`."""
+
+    @classmethod
+    def from_pylist(cls, values: Iterable[object]) -> BlobArray:
+        """Make an array; see :func:`blob_array`."""
+        rows = [_as_row(value, at) for at, value in enumerate(values)]
+        storage: Any = pa.array(rows, LOGICAL)
+        made: Any = pa.ExtensionArray.from_storage(BlobType(), storage)
+        return made  # type: ignore[no-any-return]  # the type says which class
+
+
+with suppress(pa.ArrowKeyError):  # another library may have registered the name
+    _made: Any = BlobType()
+    pa.register_extension_type(_made)
+
+
+def _as_row(value: object, at: int) -> dict[str, object] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _as_row(Blob(uri=value), at)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"data": bytes(value)}
+    names = ("data", "uri", "position", "size")
+    if all(hasattr(value, name) for name in names):  # a Blob, of lance perhaps
+        return {name: getattr(value, name) for name in names}
+    raise OptionError(
+        f"value {at} of a blob array: expected bytes, a URI as text, a Blob or None, found "
+        f"{type(value).__name__}"
+    )
