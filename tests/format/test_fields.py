@@ -157,7 +157,6 @@ def test_parameters_of_extension_types_are_kept() -> None:
         pa.list_(pa.int8(), 0),
         pa.list_(pa.struct([("a", pa.int8())]), 0),
         pa.dictionary(pa.int8(), pa.timestamp("us")),
-        pa.json_(),
     ],
     ids=str,
 )
