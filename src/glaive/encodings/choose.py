@@ -23,6 +23,7 @@ from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
 from glaive.encodings.choose_packed import encode_packed_page
 from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
+from glaive.encodings.choose_tiny import MINIBLOCK_MAX_VALUE, encode_tiny_page
 from glaive.encodings.compression import Scheme
 from glaive.encodings.level_choice import choose_level_encoding
 from glaive.encodings.levels import Levels
@@ -39,16 +40,10 @@ from glaive.errors import SchemaError
 
 __all__ = ["PageOptions", "encode_page"]
 
-MINIBLOCK_MAX_VALUE = 256
-"""Bytes; wider values go to full-zip pages."""
-
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
 """Bytes; wider values go to full-zip pages even when mini-blocks are asked for: eight of
 them may have to fit a chunk, which has 32 KiB before 2.2."""
-
-_TINY_BITS = 64 * 64
-"""Bits of a page that is not worth choosing an encoding for; buffers are padded to 64 bytes."""
 
 _SCALAR_SAMPLE = 64
 """Values looked at before a whole page is compared with one value."""
@@ -86,9 +81,10 @@ def encode_page(
         None when the page has more levels than its layout can hold: cut it in two.
     """
     free = wanted.structural_encoding is None
-    tiny = _tiny(array, levels, rows) if free else None
-    if tiny is not None:
-        return tiny
+    if free and wanted.minichunk_size is None:
+        tiny = encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
+        if tiny is not None:
+            return tiny
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
     if options.scalar_constants:
@@ -139,21 +135,6 @@ def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bo
     if wanted.structural_encoding == "miniblock":
         return widest <= (LARGE_CHUNK_VALUE if options.large_chunks else SMALL_CHUNK_VALUE)
     return widest < MINIBLOCK_MAX_VALUE and wanted.structural_encoding != "fullzip"
-
-
-def _tiny(array: pa.Array, levels: Levels, rows: int) -> EncodedPage | None:
-    """A few plain values as they are: no encoding makes such a page smaller than its padding."""
-    if levels.rep is not None or levels.definition is not None or not len(array):
-        return None
-    if pa.types.is_struct(array.type):
-        return None
-    bits = leaf_bits(array.type)
-    if not bits or bits % 8 or bits * len(array) > _TINY_BITS:
-        return None
-    block = block_from_array(array)
-    if not isinstance(block, FixedWidth):
-        return None
-    return encode_full_zip_page(block, Flat(bits), layers=levels.layers, rows=rows)
 
 
 def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
