@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.errors import SchemaError
 from glaive.format.blobs import BLOB_V2, LOGICAL
 from glaive.format.field import BLOB
-from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
+from glaive.format.logical_types import EXTENSION_NAME
 
 __all__ = ["as_blobs", "can_become_blobs", "with_blob_type"]
 
@@ -36,8 +36,8 @@ def _with_blob_type(field: pa.Field[Any]) -> pa.Field[Any]:
     kind: Any = field.type
     if metadata.get(_FIRST) == b"true" and _is_bytes(kind):
         del metadata[_FIRST]
-        metadata |= {_NAME: BLOB_V2.encode(), EXTENSION_METADATA.encode(): b""}
-        return pa.field(field.name, LOGICAL, field.nullable, metadata)
+        metadata[_NAME] = BLOB_V2.encode()
+        return pa.field(field.name, pa.struct(list(LOGICAL)[:_SHORT]), field.nullable, metadata)
     if pa.types.is_struct(kind) and not isinstance(kind, pa.BaseExtensionType):
         members = [_with_blob_type(member) for member in kind]
         if any(one is not other for one, other in zip(members, kind, strict=True)):

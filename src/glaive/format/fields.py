@@ -246,7 +246,7 @@ def _children(kind: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
     if types.is_list(kind) or types.is_large_list(kind):
         name = "list" if types.is_list(kind) else "large_list"
         item = kind.value_field
-        return (f"{name}.struct" if types.is_struct(item.type) else name), [item]
+        return (f"{name}.struct" if types.is_struct(storage_type(item.type)) else name), [item]
     if types.is_fixed_size_list(kind) and types.is_struct(kind.value_type):
         check_list_size(kind, path)
         return f"fixed_size_list:struct:{kind.list_size}", [kind.value_field]

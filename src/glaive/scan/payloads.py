@@ -69,7 +69,7 @@ class PayloadColumn:
             ]
             mask = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
-        if field.logical_type in ("list.struct", "large_list.struct"):
+        if field.logical_type in ("list", "list.struct", "large_list", "large_list.struct"):
             items = self._resolve(field.children[0], array.flatten(), distinct=distinct)
             wide = field.logical_type.startswith("large")
             lengths = np.asarray(array.value_lengths().fill_null(0))
