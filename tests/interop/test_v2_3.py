@@ -181,7 +181,9 @@ def test_several_pages_of_glaive_are_read_by_pylance(tmp_path: Path, name: str, 
     check_with_pylance(tmp_path / "pages.lance", written)
 
 
-@pytest.mark.spec("indexed-1", "zipped-2", "range-1", "delta-1", "var-6", "var-7", "rle-5")
+@pytest.mark.spec(
+    "indexed-1", "zipped-2", "sparse-6", "range-1", "delta-1", "var-6", "var-7", "rle-5"
+)
 @pytest.mark.parametrize(
     ("name", "way"),
     # Pages of lists without items that are to be zipped are written by pylance in a way that
