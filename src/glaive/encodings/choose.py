@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, FixedList, FixedWidth, Struct, Variable
+from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
@@ -99,7 +99,7 @@ def encode_page(
         )
     stats = VariableStats.of(block) if isinstance(block, Variable) else None
     dictionary = None
-    if wanted.structural_encoding != "fullzip":
+    if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
         dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
     if dictionary is not None:
