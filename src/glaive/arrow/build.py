@@ -36,6 +36,12 @@ __all__ = [
 
 _INT32_MAX = 2**31 - 1
 
+MAX_IMPLIED = 2**31
+"""Bytes of an array at most of which a file has no bytes: nulls, and values all alike.
+
+Their number stands in the file as such, and no size of a buffer bounds it.
+"""
+
 
 def leaf_bits(kind: pa.DataType) -> int | None:
     """Bits of one value of a fixed-width leaf type; None for variable-width ones."""
@@ -59,9 +65,44 @@ def _is_variable(kind: pa.DataType) -> int | None:
 
 
 def all_null(kind: pa.DataType, count: int) -> pa.Array:
-    """``count`` nulls of a type."""
+    """``count`` nulls of a type.
+
+    Raises
+    ------
+    SchemaError
+        They take more than ``MAX_IMPLIED`` bytes.
+    """
+    _check_implied(_null_bits(kind) * count, kind)
     nulls: Any = pa.nulls
     return cast("pa.Array", nulls(count, kind))
+
+
+def _null_bits(kind: Any) -> int:
+    """Bits of memory that one null takes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _null_bits(kind.storage_type)
+    if pa.types.is_null(kind):
+        return 0
+    if pa.types.is_fixed_size_list(kind):
+        return 1 + int(kind.list_size) * _null_bits(kind.value_type)
+    if pa.types.is_struct(kind):
+        return 1 + sum(_null_bits(kind.field(at).type) for at in range(kind.num_fields))
+    if pa.types.is_dictionary(kind):
+        return 1 + int(kind.index_type.bit_width)
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        return 1 + int(kind.bit_width)
+    if pa.types.is_fixed_size_binary(kind):
+        return 1 + 8 * int(kind.byte_width)
+    return 129  # offsets, or a view
+
+
+def _check_implied(bits: int, kind: pa.DataType) -> None:
+    if bits > 8 * MAX_IMPLIED:
+        raise SchemaError(
+            f"{bits // 8} bytes of {kind} in one array, all null or all alike: at most "
+            f"{MAX_IMPLIED} are made at a time. Read fewer rows at a time; if the file should "
+            "not have as many, it is damaged."
+        )
 
 
 def to_array(
@@ -112,10 +153,10 @@ def _from_fixed(
         return pa.Array.from_buffers(
             kind, block.count, [validity], null_count=null_count, children=[items]
         )
-    if _is_variable(kind) is not None or pa.types.is_nested(kind):
+    if _is_variable(kind) is not None or pa.types.is_nested(kind) or pa.types.is_null(kind):
+        if pa.types.is_null(kind) and block.bits == 0:
+            return all_null(kind, block.count)
         raise _mismatch(f"{block.bits} bits per value", kind, where)
-    if pa.types.is_null(kind) and block.bits == 0:
-        return all_null(kind, block.count)
     if block.bits != kind.bit_width:
         if kind.bit_width == 1 and block.bits == 8:
             packed = pack_flags((items_of(block.values, np.uint8, block.count) & 1).view(np.bool_))
@@ -205,12 +246,26 @@ def _repeat(
     if isinstance(value, FixedWidth):
         storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if storage.id == pa.bool_().id and value.bits == 8:
+            _check_implied(block.count, kind)
             bit = int(items_of(value.values, np.uint8, 1)[0]) & 1
             fill = np.full((block.count + 7) // 8, 0xFF if bit else 0, np.uint8)
             whole: Block = FixedWidth(as_buffer(fill), 1, block.count)
             return to_array(whole, kind, validity, null_count, where)
+    if isinstance(value, FixedWidth) and value.bits in (8, 16, 32, 64):
+        _check_implied(block.count * value.bits, kind)
+        word = items_of(value.values, f"<u{value.bits // 8}", 1)[0]
+        filled = FixedWidth(as_buffer(np.full(block.count, word)), value.bits, block.count)
+        return to_array(filled, kind, validity, null_count, where)
+    # Positions take 8 bytes each.
+    _check_implied(block.count * max(64, _value_bits(value)), kind)
     whole = take_block(value, np.zeros(block.count, np.int64))
     return to_array(whole, kind, validity, null_count, where)
+
+
+def _value_bits(value: Block) -> int:
+    if isinstance(value, FixedWidth):
+        return value.bits
+    return 8 * value.data.size if isinstance(value, Variable) else 64
 
 
 def list_array(

@@ -67,6 +67,8 @@ def _take(block: Block, positions: Int64s) -> Block:
 def _take_fixed(block: FixedWidth, positions: Int64s) -> pa.Buffer:
     if block.bits == 1:
         return take_bits(block.values, positions)
+    if not block.bits:
+        return block.values.slice(0, 0)
     rows = _rows(block)
     target = pa.allocate_buffer(len(positions) * block.bits // 8)
     # The positions are checked; "clip" spares numpy a copy of the result.

@@ -107,8 +107,6 @@ class MiniBlockForm:
         ):
             given = message.HasField(field)
             parts[name] = read_encoding(getattr(message, field), where) if given else None
-        if parts["dictionary"] is not None:
-            _check_items(parts["dictionary"], message.num_dictionary_items, where)
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
         level_pieces = (parts["rep"] is not None) + (parts["definition"] is not None)
         width = 4 if message.has_large_chunk else 2
@@ -127,8 +125,10 @@ class MiniBlockForm:
             pieces=level_pieces + num_buffers,
         )
 
-    def check_page(self, page: PageBytes, num_items: int) -> None:
-        """Check the number of the page's buffers, rows and visible entries against the form."""
+    def check_page(self, page: PageBytes, num_items: int, num_dictionary_items: int) -> None:
+        """Check the number of the page's buffers, rows, entries and items against the form."""
+        if self.dictionary is not None:
+            _check_items(self.dictionary, num_dictionary_items, page.where)
         buffers = 2 + (self.dictionary is not None) + (self.rep is not None)
         if len(page.ranges) != buffers:
             raise CorruptFileError(

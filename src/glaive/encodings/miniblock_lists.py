@@ -22,9 +22,10 @@ from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
-from glaive.kernels.chunks import find_row
+from glaive.kernels.chunks import find_row, most_levels
 from glaive.kernels.list_levels import (
     LevelForm,
     Located,
@@ -161,6 +162,7 @@ class ListReader:
             raise self._levels.uneven(int(headers.levels[at]), int(counts[at]))
         ends = np.cumsum(headers.levels)
         firsts = ends - headers.levels
+        self._check_room(int(ends[-1]), table, ids)
         rep = self._levels.decode(self._form.rep, data, headers, 0)
         definition = None
         if self._form.definition is not None:
@@ -187,6 +189,22 @@ class ListReader:
                 where=self._where,
             )
         return _Chunks(rep, definition, firsts, self._chunks.pieces_of(headers))
+
+    def _check_room(self, levels: int, table: ChunkTable, ids: slice | Int64s) -> None:
+        """Refuse more levels than the chunks can have, before memory is made for them."""
+        if isinstance(self._form.rep, General):
+            return  # a chunk has 65,535 at most
+        rows = _index(table).starts
+        counts = np.append(0, np.cumsum((rows[1:] - rows[:-1])[ids]))
+        max_rep = self._form.limits.max_rep
+        most = most_levels(table.counts[ids], counts, table.sizes[ids], max_rep=max_rep)
+        if levels > most:
+            raise CorruptFileError(
+                "level counts of mini-block chunks",
+                expected=f"at most {most}, as there are {counts[-1]} rows",
+                found=str(levels),
+                where=self._where,
+            )
 
     # ------------------------------------------------------------------ positions
 

@@ -76,7 +76,10 @@ class Field:
     def to_arrow(self) -> pa.Field[Any]:
         """Arrow field with type, nullability and metadata."""
         metadata: Any = dict(self.metadata) if self.metadata else None
-        return pa.field(self.name, self.arrow_type, self.nullable, metadata)
+        kind = self.arrow_type
+        # Arrow knows no other nulls; a file may say so all the same.
+        nullable = self.nullable or pa.types.is_null(kind)
+        return pa.field(self.name, kind, nullable, metadata)
 
     def option(self, key: str) -> str | None:
         """Text of a metadata entry, ``None`` when it is absent."""

@@ -35,11 +35,16 @@ __all__ = [
     "exercise",
     "find_row",
     "header_size",
+    "most_levels",
     "parse_headers",
 ]
 
 FILL = 0xFE
 """The byte after headers and pieces; readers ignore it."""
+
+
+LEVELS_PER_BYTE = 255
+"""Repetition levels other than 0 that a byte stands for at most: the length of a run."""
 
 
 class ChunkHeaders(NamedTuple):
@@ -218,6 +223,29 @@ def _count_levels_numpy(
         hidden = int(np.count_nonzero(definition > visible_max))
         bad_def = int(np.count_nonzero(definition > max_def))
     return rows, entries - hidden, bad_rep, bad_def
+
+
+def most_levels(
+    counts: NDArray[np.int64],
+    row_starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    *,
+    max_rep: int,
+) -> int:
+    """Levels that chunks of a page with lists have at most, together.
+
+    An entry without a value begins a row. With lists in lists it may begin an inner list
+    instead: then its repetition level is not 0, and takes bytes.
+
+    Parameters
+    ----------
+    counts, sizes
+        Values and bytes of each chunk.
+    row_starts
+        Rows ``row_starts[i]`` to ``row_starts[i + 1]`` start in chunk i.
+    """
+    most = int(counts.sum()) + int(row_starts[-1]) - int(row_starts[0])
+    return most + (LEVELS_PER_BYTE * int(sizes.sum()) if max_rep > 1 else 0)
 
 
 def find_row(rep: NDArray[np.uint16], max_rep: int, row: int) -> int:

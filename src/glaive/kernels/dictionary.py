@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.errors import RowIndexError
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 
@@ -23,7 +24,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
 
     Raises
     ------
-    IndexError
+    RowIndexError
         An index is not below the number of items.
 
     Notes
@@ -35,11 +36,11 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     check_offsets(items.offsets, items.offset_bits, items.data, number)
     found = as_array(indices, np.dtype(f"<u{bits // 8}"))[:count]
     if len(found) < count:
-        raise IndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
+        raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
     if not use_loops(count):
         return _expand_numpy(found, ends, items)
     if bits == 64 and count and int(found.max()) >= number:
-        raise IndexError(f"index {int(found.max())} of a dictionary of {number} items")
+        raise RowIndexError(f"index {int(found.max())} of a dictionary of {number} items")
     wanted = np.ascontiguousarray(found, np.uint32)
     return _expand_loops(wanted, ends, items)
 
@@ -68,14 +69,14 @@ def _expand_loops(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Strings
             address(out),
         )
         if bad >= 0:
-            raise IndexError(f"index {wanted[bad]} of a dictionary of {number} items")
+            raise RowIndexError(f"index {wanted[bad]} of a dictionary of {number} items")
         total = int(as_offsets(offsets, items.offset_bits)[-1])
         return Strings(offsets, items.offset_bits, out.slice(0, total))
     whole = np.empty(1, np.int64)
     source = (address(items.offsets), width)
     bad = loops.measure(address(wanted), count, *source, number, address(whole))
     if bad >= 0:
-        raise IndexError(f"index {wanted[bad]} of a dictionary of {number} items")
+        raise RowIndexError(f"index {wanted[bad]} of a dictionary of {number} items")
     total = int(whole[0])
     out_bits = 64 if total > MAX_32 else items.offset_bits
     offsets, out = allocate((count + 1) * (out_bits // 8)), allocate(total, SLACK)
@@ -95,7 +96,7 @@ def _expand_loops(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Strings
 def _expand_numpy(found: NDArray[Any], ends: NDArray[Any], items: Strings) -> Strings:
     number = len(ends) - 1
     if len(found) and int(found.max()) >= number:
-        raise IndexError(f"index {int(found.max())} of a dictionary of {number} items")
+        raise RowIndexError(f"index {int(found.max())} of a dictionary of {number} items")
     memory = memoryview(items.data)
     bounds = ends.tolist()
     pieces = [memory[a:b] for a, b in pairwise(bounds)]

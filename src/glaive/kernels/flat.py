@@ -82,6 +82,15 @@ def take_flat(
     ):
         raise ValueError(f"{len(chunk)} chunks, {len(index)} positions, values of {bits} bits")
     wanted, item = len(chunk), bits // 8
+    longest = 8 * int(sizes.max(initial=0))
+    if wanted and bits > longest:
+        # Nothing is allocated for values that no chunk can hold.
+        raise CorruptFileError(
+            "plain values of a chunk",
+            expected=f"values of at most {longest} bits, the longest chunk",
+            found=f"{bits} bits",
+            where=where,
+        )
     target = allocate((wanted * bits + 7) // 8)
     if use_loops(wanted):
         from glaive.kernels.loops import flat as loops

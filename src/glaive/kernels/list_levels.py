@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels.chunks import most_levels
 
 __all__ = [
     "LevelForm",
@@ -118,7 +119,7 @@ def read_levels(
     counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
     enters = np.ascontiguousarray(enters)
     total = loops.count_entries(data.address, data.size, address(starts), chunks)
-    if total < chunks:
+    if not chunks <= total <= most_levels(counts, row_starts, sizes, max_rep=page[6]):
         return None
     pieces = int(page[4])
     places = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)

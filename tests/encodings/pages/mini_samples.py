@@ -130,6 +130,10 @@ def make_sample(
     visible = np.ones(entries, np.bool_)
     if definition is not None:
         visible = definition <= limits.visible_def
+    if rep is not None:
+        # What goes on within the innermost list is an item of it, and has a value.
+        beginning = rng.integers(1, limits.max_rep + 1, entries).astype(np.uint16)
+        rep = np.where(visible | (rep > 0), rep, beginning)
     values = rng.integers(0, 2**63, int(visible.sum()), np.uint64)
     rows: list[list[Entry]] = []
     taken = iter(values.tolist())

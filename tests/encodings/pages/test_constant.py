@@ -260,7 +260,7 @@ def test_buffers_are_asked_for_once() -> None:
             "repetition levels: expected at most",
         ),
         (
-            {"layers": [3, 2], "rep_compression": FLAT16.to_wire(), "num_rep_values": 2**32 - 1},
+            {"layers": [3, 2], "rep_compression": FLAT16.to_wire(), "num_rep_values": 2**28},
             [b"\x01\0\x01\0", b""],
             "flat values",
         ),

@@ -59,7 +59,7 @@ MAX_INLINE = 32
 
 Levels = NDArray[np.uint16]
 
-_MAX_LEVELS = 2**32 - 1  # as many entries as a full-zip page can have
+_MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can stand for
 
 
 class _Loaded(NamedTuple):

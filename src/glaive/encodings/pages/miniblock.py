@@ -14,8 +14,9 @@ their levels and all their values to one codec call each. On a mapped file nothi
 fetched; else the small buffers come first and are kept, then just the chunks that are
 needed. A page that is read whole, or is small, comes with one request.
 
-Memory: a chunk has at least 8 bytes and a word, and can claim at most 65,535 levels of each
-kind, so that a damaged page makes a reader allocate 26 KiB per byte it has at most.
+Memory: a chunk has as many levels as it has rows and values, and with lists in lists at most
+255 more for each of its bytes. Values that take no bytes (all null, all alike) are bounded by
+the rows of the file, and by 2 GiB for an array.
 
 Specification: "Mini-block pages" in ``docs/format/pages.md``.
 """
@@ -105,7 +106,7 @@ class MiniBlockPage(PageReader):
     def from_wire(cls, message: Any, page: PageBytes) -> MiniBlockPage:
         """Parse a ``MiniBlockLayout``."""
         form = MiniBlockForm.from_wire(message, page.where)
-        form.check_page(page, message.num_items)
+        form.check_page(page, message.num_items, message.num_dictionary_items)
         return MiniBlockPage(form, page, message.num_items, message.num_dictionary_items)
 
     @classmethod

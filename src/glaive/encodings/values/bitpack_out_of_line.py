@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OutOfLineBitpacking"]
 
+MAX_IMPLIED = 65_536
+"""Values of a block of width 0 at most."""
+
 
 @value_encoding
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,14 @@ class OutOfLineBitpacking(ValueEncoding):
         counts: NDArray[np.int64],
         where: Where,
     ) -> FixedWidth:
-        """Unpack all blocks."""
+        """Unpack all blocks; those of width 0 hold few values, as no bytes bound their number."""
+        if not self.width and len(counts) and int(counts.max()) > MAX_IMPLIED:
+            raise CorruptFileError(
+                "values packed to 0 bits",
+                expected=f"at most {MAX_IMPLIED} in a block",
+                found=str(int(counts.max())),
+                where=where,
+            )
         values = unpack_out_of_line(data, starts, sizes, counts, self.bits, self.width, where)
         return FixedWidth(values, self.bits, int(counts.sum()))
 

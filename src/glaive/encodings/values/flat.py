@@ -41,6 +41,8 @@ __all__ = ["Flat"]
 
 CHUNK_BYTES = 8186
 CHUNK_VALUES = 4096
+MAX_BITS = 2**34
+"""Bits of a value at most: 2 GiB."""
 
 
 @value_encoding
@@ -61,10 +63,10 @@ class Flat(ValueEncoding):
                 "the file was probably written by a newer Lance"
             )
         bits = message.bits_per_value
-        if bits != 1 and (bits == 0 or bits % 8):
+        if bits != 1 and (bits == 0 or bits % 8 or bits > MAX_BITS):
             raise CorruptFileError(
                 "width of flat values",
-                expected="1 bit or a multiple of 8",
+                expected=f"1 bit or a multiple of 8, up to {MAX_BITS}",
                 found=f"{bits} bits",
                 where=where,
             )
@@ -172,12 +174,14 @@ class Flat(ValueEncoding):
         counts: NDArray[np.int64],
         where: Where,
     ) -> FixedWidth:
-        wrong = sizes != (counts * self.bits + 7) // 8
+        # As many values as the bytes can hold at most: products of them cannot wrap around.
+        wrong = (counts > 8 * sizes // self.bits) | (sizes != (counts * self.bits + 7) // 8)
         if wrong.any():
             i = int(np.argmax(wrong))
+            count = int(counts[i])
             raise CorruptFileError(
                 "flat values",
-                expected=f"{(counts[i] * self.bits + 7) // 8} bytes for {counts[i]} values",
+                expected=f"{(count * self.bits + 7) // 8} bytes for {count} values",
                 found=f"{sizes[i]} bytes",
                 where=where,
             )

@@ -24,10 +24,13 @@ from glaive.io.store import RangeReader
 from glaive.kernels._tier import as_array
 from glaive.types import ByteRange, Where
 
-__all__ = ["TAIL_BYTES", "Container", "parse_page_layout"]
+__all__ = ["MAX_ROWS", "TAIL_BYTES", "Container", "parse_page_layout"]
 
 TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
+
+MAX_ROWS = 2**48
+"""Rows of a file at most: sums and products of row numbers stay far from where they wrap."""
 
 _PAGE_LAYOUT = "lance.encodings21.PageLayout"
 _PLANAR_LAYOUT = "lance.encodings23.PlanarLayout"
@@ -122,7 +125,15 @@ class Container:
     def descriptor(self) -> Any:
         """The file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
-        return parse(message, self.global_buffer(0), "schema", self.path)
+        found = parse(message, self.global_buffer(0), "schema", self.path)
+        if found.length > MAX_ROWS:
+            raise CorruptFileError(
+                "rows of the file",
+                expected=f"at most {MAX_ROWS}",
+                found=str(found.length),
+                where=self.path,
+            )
+        return found
 
     def column(self, index: int) -> Any:
         """The metadata message of one column."""

@@ -18,7 +18,7 @@ from glaive.errors import CorruptFileError
 from glaive.file.profile import FormatProfile
 from glaive.file.v2.bound import Column, FieldColumns, FileColumns
 from glaive.file.v2.columns import Node, column_tree, number_columns
-from glaive.file.v2.container import Container
+from glaive.file.v2.container import MAX_ROWS, Container
 from glaive.format.blobs import stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
@@ -129,6 +129,10 @@ class FileV2:
     def page_bytes(self, page: Any, where: Where) -> PageBytes:
         """Where the buffers of a page lie; all of them are within the file."""
         end = self.container.footer.metadata_start
+        if page.length > MAX_ROWS:
+            raise CorruptFileError(
+                "page rows", expected=f"at most {MAX_ROWS}", found=str(page.length), where=where
+            )
         offsets, sizes = list(page.buffer_offsets), list(page.buffer_sizes)
         if len(offsets) != len(sizes):
             raise CorruptFileError(
