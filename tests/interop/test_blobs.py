@@ -58,7 +58,14 @@ def contents(files: list[Any]) -> list[bytes | None]:
 
 @pytest.mark.spec(
     *("blob-page-1", "blob-page-2", "blob-page-3", "blob-page-4", "blob-view-1", "blob-view-2"),
-    *("blob-kind-1", "blob-kind-2", "blob-kind-3", "blob-v2-1", "blob-v2-2", "blob-v2-3"),
+    *(
+        "blob-kind-1",
+        "blob-kind-2",
+        "blob-kind-3",
+        "blob-second-1",
+        "blob-second-2",
+        "blob-second-3",
+    ),
 )
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("writer", BOTH, ids=NAMES)
@@ -119,7 +126,7 @@ def test_within_structs(tmp_path: Path, writer: ModuleType, version: str) -> Non
     assert contents(ours.take_blobs("s.x", indices=[0, 1, 3])) == wanted
 
 
-@pytest.mark.spec("blob-v2-4")
+@pytest.mark.spec("blob-second-4")
 @pytest.mark.parametrize("version", ["2.2", "2.3"])
 @pytest.mark.parametrize("writer", BOTH, ids=NAMES)
 def test_within_lists(tmp_path: Path, writer: ModuleType, version: str) -> None:
@@ -164,7 +171,7 @@ def test_blobs_of_the_first_kind_are_not_written_in_2_3(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.spec("blob-v2-1")
+@pytest.mark.spec("blob-second-1")
 @pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary(), pa.binary_view()])
 def test_binary_that_asks_for_blobs_becomes_the_second_kind(
     tmp_path: Path, kind: pa.DataType

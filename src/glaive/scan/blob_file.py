@@ -118,7 +118,7 @@ class BlobFile(io.RawIOBase):
         target = memoryview(buffer).cast("B")
         wanted = min(len(target), max(0, self.size() - self._position))
         if wanted:
-            target[:wanted] = memoryview(self._read_on(wanted))
+            target[:wanted] = memoryview(self._read_on(wanted)).cast("B")
         self._position += wanted
         return wanted
 
@@ -154,7 +154,7 @@ class BlobFile(io.RawIOBase):
                 f"range of {size} bytes at {offset}: expected bytes within 0..{end}, the size of "
                 "the blob"
             )
-        return memoryview(self._fetch([ByteRange(offset, size)])[0])
+        return memoryview(self._fetch([ByteRange(offset, size)])[0]).cast("B")
 
     def close(self) -> None:
         """Let go of the object; closing twice is no error."""

@@ -45,6 +45,8 @@ def _reason(one: Field) -> tuple[str, str] | None:
         return "2.2", "lists of fixed size are of numbers there"
     if logical == "struct" and not one.children:
         return "2.1", "a struct needs members"
+    if one.is_blob_v2:
+        return "2.2", "it has no such columns"
     if logical == "blob" or "lance-encoding:blob" in one.metadata:
         return "2.0", "it has no such columns"
     if logical in ("list", "large_list"):
