@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from glaive.dataset.scanner import Scanner
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
+    from glaive.scan.session import Session
 
 __all__ = [
     "Blob",
@@ -29,6 +30,7 @@ __all__ = [
     "LanceFragment",
     "LanceSchema",
     "Scanner",
+    "Session",
     "blob_array",
     "blob_field",
     "dataset",
@@ -50,6 +52,7 @@ _HOMES = {
     "LanceFragment": "glaive.dataset.fragment",
     "LanceSchema": "glaive.format.fields",
     "Scanner": "glaive.dataset.scanner",
+    "Session": "glaive.scan.session",
     "settings": "glaive.config",
     "write_dataset": "glaive.dataset.open",
 }

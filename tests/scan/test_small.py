@@ -16,8 +16,9 @@ from glaive.errors import GlaiveError
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
+from glaive.scan.session import Session
 from glaive.scan.small import SmallFragments, find_small
-from glaive.scan.snapshot import Session, Snapshot
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.view import View
 
 FILES = 40

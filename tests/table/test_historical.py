@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from glaive.io.local import LocalStore
-from glaive.scan.snapshot import Session, Snapshot
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.versions import list_versions
 

@@ -20,7 +20,8 @@ from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.scan.options import ScanOptions
 from glaive.scan.projection import column_names
-from glaive.scan.snapshot import Session, Snapshot
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.scan.view import Views
 from glaive.table.load import open_latest, read_transaction
@@ -50,7 +51,7 @@ class LanceDataset:
         self.uri = store.uri if uri is None else uri
         self.store = store
         self.storage_options = storage_options
-        self._session = session or Session()
+        self._session = Session() if session is None else session
         self._open(manifest)
 
     def _open(self, manifest: Manifest) -> None:
@@ -107,6 +108,10 @@ class LanceDataset:
     def schema_metadata(self) -> dict[str, str]:
         """Metadata of the Arrow schema, as text."""
         return {k: v.decode("utf-8", "replace") for k, v in self.manifest.schema.metadata.items()}
+
+    def session(self) -> Session:
+        """What this dataset and others at hand share: the cache of opened files."""
+        return self._session
 
     @property
     def version(self) -> int:
@@ -229,7 +234,7 @@ class LanceDataset:
     ) -> Any:
         """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
         options, kwargs = ScanOptions.split(kwargs)
-        return self.to_table(columns, filter, limit, offset, **options).to_pandas(**kwargs)
+        return self.scanner(columns, filter, limit, offset, **options).to_pandas(**kwargs)
 
     def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.

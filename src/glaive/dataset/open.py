@@ -14,6 +14,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.history import find_version, version_as_of
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.uri import open_store
+from glaive.scan.session import Session
 from glaive.table.load import open_latest
 
 __all__ = ["dataset", "write_dataset"]
@@ -23,13 +24,11 @@ _OPEN_IGNORED = frozenset(
         "block_size",
         "index_cache_size",
         "index_cache_size_bytes",
-        "metadata_cache_size_bytes",
-        "session",
     }
 )
 """Options that tune what is not tuned here; accepted and without effect."""
 
-_WRITE_IGNORED = frozenset({"max_rows_per_group", "data_cache_bytes", "session"})
+_WRITE_IGNORED = frozenset({"max_rows_per_group", "data_cache_bytes"})
 
 _OPEN_LATER = frozenset(
     {
@@ -62,6 +61,8 @@ def dataset(
     asof: object = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    metadata_cache_size_bytes: int | None = None,
+    session: Session | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Open a dataset.
@@ -76,6 +77,10 @@ def dataset(
         Read the newest version made before this point in time.
     storage_options
         Credentials and settings of the object store.
+    metadata_cache_size_bytes
+        Budget of the cache of opened files and their metadata; 256 MiB by default.
+    session
+        The session whose cache to use; then the budget is that of the session.
 
     Raises
     ------
@@ -96,7 +101,12 @@ def dataset(
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     manifest = open_latest(store) if version is None else find_version(store, version)
-    return LanceDataset(store, manifest, uri=os.fspath(uri), storage_options=storage_options)
+    if session is None:
+        session = Session(metadata_cache_size_bytes=metadata_cache_size_bytes)
+    place = os.fspath(uri)
+    return LanceDataset(
+        store, manifest, uri=place, storage_options=storage_options, session=session
+    )
 
 
 def write_dataset(
@@ -119,6 +129,7 @@ def write_dataset(
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
+    session: Session | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Write rows as a new version of a dataset; returns it opened at that version.
@@ -160,6 +171,8 @@ def write_dataset(
         Keep URIs below none of the dataset's base paths, too.
     blob_pack_file_size_threshold
         Bytes of a file that holds several blobs, at most; 1 GiB by default.
+    session
+        The session of the dataset that is returned; that of ``uri`` if it is a dataset.
 
     Raises
     ------
@@ -213,13 +226,17 @@ def write_dataset(
     if schema is not None and not source.equals(schema):
         rows = (conform(piece, schema) for piece in rows)
         source = schema
-    target = find_target(store, source, wanted, opened.manifest if opened else None)
+    target = find_target(store, source, wanted, None if opened is None else opened.manifest)
     wanted = replace(wanted, blobs=replace(blobs, bases=target.blob_bases))
     fragments = write_fragments(
         store, rows, target.schema, wanted, target.version, target.dictionaries
     )
     manifest = commit_fragments(target, fragments, wanted)
-    return LanceDataset(store, manifest, uri=place, storage_options=storage_options)
+    if session is None and opened is not None:
+        session = opened.session()
+    return LanceDataset(
+        store, manifest, uri=place, storage_options=storage_options, session=session
+    )
 
 
 def _check_options(

@@ -29,6 +29,8 @@ class Scanner:
     def of(cls, views: Views, **options: Any) -> Scanner:
         """Check the options of a scan and work out its projection."""
         checked = ScanOptions.of(**options)
+        if not checked.use_cache:
+            views = Views(views.snapshot.apart())
         view = views.scan(
             checked.columns,
             with_row_id=checked.with_row_id,
@@ -61,9 +63,14 @@ class Scanner:
         """Stream the result as an Arrow reader."""
         return pa.RecordBatchReader.from_batches(self._view.schema, self.to_batches())
 
-    def to_pandas(self, **kwargs: Any) -> Any:
-        """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``."""
-        return self.to_table().to_pandas(**kwargs)
+    def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
+        """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.
+
+        Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
+        """
+        from glaive.dataset.frames import to_frame
+
+        return to_frame(Views(self._view.snapshot), self._options, blob_mode, kwargs)
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows of the result."""

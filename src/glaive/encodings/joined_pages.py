@@ -52,6 +52,11 @@ class JoinedPages(MiniBlockPage):
             waiting += page.num_items
         self.cuts = cuts
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all pages."""
+        return sum(page.nbytes for page in self._pages)
+
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``, over any number of pages."""
         try:

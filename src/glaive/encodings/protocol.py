@@ -34,6 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.memory import PAGE_BYTES
 from glaive.errors import UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
@@ -333,6 +334,11 @@ class PageReader(ABC):
 
     cuts: Sequence[int] = ()
     """Rows inside the page, ascending, at which a reader of all of it should cut."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held once the page was read from; an estimate that reads nothing."""
+        return PAGE_BYTES
 
     @classmethod
     def join(cls, pages: Sequence[Any]) -> PageReader:

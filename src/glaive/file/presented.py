@@ -71,6 +71,11 @@ class PresentedColumns:
             present(one, field) for one, field in zip(columns.columns, schema, strict=True)
         ]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns; an estimate."""
+        return self._whole.nbytes
+
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which a page of any of the fields begins, both ends included."""
         return self._whole.cuts()

@@ -51,6 +51,10 @@ class BoundColumns(Protocol):
     num_rows: int
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory held once everything was read from; an estimate."""
+
+    @property
     def columns(self) -> Sequence[BoundColumn]:
         """The fields, one by one."""
 
@@ -81,6 +85,10 @@ class FileReader(Protocol):
 
     reader: RangeReader
     version: FormatVersion
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held, columns that are bound left out; an estimate."""
 
     @property
     def num_columns(self) -> int:

@@ -27,10 +27,15 @@ from glaive.scan.snapshot import Snapshot
 __all__ = ["BoundFragment", "bind_fragment"]
 
 
+_FRAGMENT_BYTES = 2048
+"""Bytes of memory of a fragment beside its columns."""
+
+
 class BoundFragment:
     """The columns of a projection, tied to the files of one fragment. Immutable.
 
-    Row numbers are physical: deleted rows count.
+    Row numbers are physical: deleted rows count. ``nbytes`` is an estimate of the memory
+    held, with all columns, once everything was read from.
     """
 
     def __init__(
@@ -46,7 +51,7 @@ class BoundFragment:
             seen = extended(pa.schema([column.field for column in columns]))
             whole = None if whole is None else PresentedColumns(whole, seen)
             columns = [present(column, field) for column, field in zip(columns, seen, strict=True)]
-        self.fragment = fragment
+        self.fragment = _narrowed(fragment, projection)
         self.projection = projection
         self.columns = columns
         self.readers = readers
@@ -55,6 +60,7 @@ class BoundFragment:
         self.live = snapshot.live_rows(fragment)
         self.stable_ids = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
         self._where = snapshot.manifest.where
+        self.nbytes = _FRAGMENT_BYTES
         # With all columns in one file, its requests are joined.
         self._whole = whole
 
@@ -138,7 +144,9 @@ def bind_fragment(
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
             whole = None if projection.payloads else all_of_it
-            return BoundFragment(snapshot, fragment, projection, columns, whole, [file.reader])
+            found = BoundFragment(snapshot, fragment, projection, columns, whole, [file.reader])
+            found.nbytes += all_of_it.nbytes
+            return found
     return _bind_several(snapshot, fragment, projection, announce=announce)
 
 
@@ -185,7 +193,9 @@ def _bind_several(
     columns = _with_payloads(snapshot, fragment, projection, columns)
     single = len(bound) == 1 and all(parts) and not projection.payloads
     whole = next(iter(bound.values())) if single else None
-    return BoundFragment(snapshot, fragment, projection, columns, whole, readers)
+    found = BoundFragment(snapshot, fragment, projection, columns, whole, readers)
+    found.nbytes += sum(one.nbytes for one in bound.values())
+    return found
 
 
 def _with_payloads(
@@ -203,6 +213,20 @@ def _with_payloads(
     for at in projection.payloads:
         made[at] = PayloadColumn(columns[at], projection.fields[at], snapshot, fragment)
     return made
+
+
+def _narrowed(fragment: Fragment, projection: Projection) -> Fragment:
+    """The fragment, its files with those fields only that are read: there may be thousands."""
+    wanted = {one.id for field in projection.fields for one in field.walk()}
+    files = []
+    for file in fragment.files:
+        kept = [pair for pair in file.columns().items() if pair[0] in wanted]
+        if not file.column_indices or len(kept) == len(file.fields):
+            files.append(file)
+            continue
+        fields, columns = tuple(one for one, _ in kept), tuple(column for _, column in kept)
+        files.append(replace(file, fields=fields, column_indices=columns))
+    return replace(fragment, files=tuple(files))
 
 
 def _columns(file: DataFile) -> dict[int, int]:

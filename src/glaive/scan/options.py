@@ -68,6 +68,9 @@ class ScanOptions:
         Add the column ``_rowid`` or ``_rowaddr`` at the end.
     fragments
         Ids of the only fragments to read, in this order.
+    use_cache
+        With ``False`` the scan opens files for itself: the session is neither asked nor
+        filled. For scans of all there is, which would drive out what others use.
     blob_handling
         ``all_binary`` reads blob columns as large binary; ``blobs_descriptions`` and
         ``all_descriptions`` as structs that say where each value is.
@@ -86,6 +89,7 @@ class ScanOptions:
     with_row_address: bool = False
     fragments: tuple[int, ...] | None = None
     blob_handling: str = "blobs_descriptions"
+    use_cache: bool = True
 
     @property
     def blobs(self) -> BlobHandling:
@@ -115,7 +119,7 @@ class ScanOptions:
         for name, least in _LEAST.items():
             if name in kept:
                 kept[name] = _whole(name, kept[name], least)
-        for name in ("strict_batch_size", "scan_in_order", "with_row_id", "with_row_address"):
+        for name in _SWITCHES:
             if name in kept and not isinstance(kept[name], bool):
                 raise OptionError(f"{name}: expected True or False, found {kept[name]!r}")
         if kept.get("blob_handling", _BLOBS[0]) not in _BLOBS:
@@ -136,6 +140,13 @@ class ScanOptions:
 
 
 _BLOBS = ("all_binary", "blobs_descriptions", "all_descriptions")
+_SWITCHES = (
+    "strict_batch_size",
+    "scan_in_order",
+    "with_row_id",
+    "with_row_address",
+    "use_cache",
+)
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
 _LEAST = {
     "limit": 0,

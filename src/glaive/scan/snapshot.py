@@ -1,8 +1,4 @@
-"""One version of a dataset, ready to be read, and what its reads share.
-
-A :class:`Session` outlives versions: data files and deletion files never change, so opened
-files and deletion vectors are kept by path, within a budget of bytes.
-"""
+"""One version of a dataset, ready to be read."""
 
 from __future__ import annotations
 
@@ -14,48 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
-from glaive.format.fragment import DataFile, DeletionFile, Fragment
+from glaive.format.fragment import DataFile, Fragment
 from glaive.format.manifest import Manifest
-from glaive.io.advised import AdvisedStore
-from glaive.io.cache import ByteCache
 from glaive.io.store import ObjectStore
 from glaive.scan.deletions import LiveRows
+from glaive.scan.session import Session
 from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
 
-__all__ = ["Session", "Snapshot"]
-
-_MAPPED_COST = 16 * 1024
-_FETCHED_COST = 128 * 1024
-"""Bytes an opened file is reckoned with: parsed metadata, and its tail if it was fetched."""
-
-
-class Session:
-    """Opened data files and deletion vectors; shared between versions.
-
-    Parameters
-    ----------
-    budget
-        Bytes for parsed metadata of files, and again for deletion vectors.
-    """
-
-    def __init__(self, budget: int = 256 * 1024 * 1024) -> None:
-        self.files: ByteCache[tuple[str, bool], FileReader] = ByteCache(budget)
-        self.deletions: ByteCache[tuple[str, int, DeletionFile], LiveRows] = ByteCache(budget)
-
-    def open_file(
-        self, store: ObjectStore, path: str, size: int | None, *, announce: bool
-    ) -> FileReader:
-        """Open a data file, or find it opened."""
-
-        def load() -> tuple[FileReader, int]:
-            place = AdvisedStore(store) if announce else store
-            file = open_reader(place, path, size=size)
-            return file, _MAPPED_COST if file.reader.mapped else _FETCHED_COST
-
-        return self.files.get_or_load((store.full(path), announce), load)
+__all__ = ["Snapshot"]
 
 
 class Snapshot:
@@ -72,6 +36,10 @@ class Snapshot:
         self.manifest = manifest
         self.session = session
         self.storage_options = storage_options
+
+    def apart(self) -> Snapshot:
+        """The same version with a session of its own, which is small."""
+        return Snapshot(self.store, self.manifest, self.session.apart(), self.storage_options)
 
     # ------------------------------------------------------------------ rows
 
@@ -136,7 +104,8 @@ class Snapshot:
             return live, live.nbytes
 
         key = (self.store.uri, fragment.id, file)
-        return self.session.deletions.get_or_load(key, load)
+        live: LiveRows = self.session.keep(key, load)
+        return live
 
     def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
         """Positions in the list of the fragments with these ids; all when ``None``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +12,6 @@ from glaive.scan.projection import BlobHandling, Projection, project
 from glaive.scan.snapshot import Snapshot
 
 __all__ = ["View", "Views"]
-
-_KEPT = 4096
-"""Fragments kept opened per view; beyond, all are let go and opened again when needed."""
 
 _MANY_ROWS = 8
 """Rows of a take from which on it is worth a look whether files are in memory."""
@@ -30,19 +26,20 @@ _Key = tuple[tuple[str, ...] | None, bool, bool, BlobHandling]
 class View:
     """Fragments of a snapshot, bound to a projection when first asked for."""
 
-    __slots__ = ("_announced", "_bound", "_lock", "projection", "schema", "snapshot")
+    __slots__ = ("_cache", "_token", "projection", "schema", "snapshot")
 
     def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
         self.snapshot = snapshot
         self.projection = projection
         self.schema: pa.Schema = projection.schema
-        self._bound: dict[int, BoundFragment] = {}
-        self._announced: dict[int, BoundFragment] = {}
-        self._lock = Lock()
+        # Not the view itself: what the session keeps must not keep the session.
+        self._token = object()
+        self._cache = snapshot.session.cache
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
-        return self._bound.get(position) or self._bind(self._bound, position, announce=False)
+        found: BoundFragment | None = self._cache.get((self._token, position))
+        return found or self._bind(position, announce=False)
 
     def for_taking(self, position: int, rows: int) -> BoundFragment:
         """The same fragment, but one that announces its reads where that pays.
@@ -52,17 +49,13 @@ class View:
         bound = self.fragment(position)
         if rows < _MANY_ROWS or not bound.mapped or not bound.is_cold():
             return bound
-        kept = self._announced
-        return kept.get(position) or self._bind(kept, position, announce=True)
+        found: BoundFragment | None = self._cache.get((self._token, ~position))
+        return found or self._bind(position, announce=True)
 
-    def _bind(
-        self, kept: dict[int, BoundFragment], position: int, *, announce: bool
-    ) -> BoundFragment:
+    def _bind(self, position: int, *, announce: bool) -> BoundFragment:
         found = bind_fragment(self.snapshot, position, self.projection, announce=announce)
-        with self._lock:
-            if len(kept) >= _KEPT:
-                kept.clear()
-            kept[position] = found
+        key = (self._token, ~position if announce else position)
+        self._cache.put(key, found, found.nbytes)
         return found
 
     def empty(self) -> pa.Table:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.slices import slice_block
 from glaive.encodings.chunk_table import ChunkTable
+from glaive.encodings.memory import page_bytes
 from glaive.encodings.miniblock_chunks import ChunkReader, Items
 from glaive.encodings.miniblock_form import MiniBlockForm
 from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader, empty_leaf
@@ -101,6 +102,12 @@ class MiniBlockPage(PageReader):
         self._small: Opened | None = None
         if page.at_hand is not None and form.limits.max_rep:
             self.kin = _joined_kin(form, page)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the chunk table and the dictionary; an estimate."""
+        words, *further = [part.size for part in _without_chunks(self.page.ranges)]
+        return page_bytes(words // self.form.value_width, sum(further))
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> MiniBlockPage:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.memory import page_bytes
 from glaive.encodings.plan import chain
 from glaive.encodings.plane_protocol import SlotValues, StructuralPlane, ValuePlane, part_of
 from glaive.encodings.protocol import (
@@ -131,6 +132,11 @@ class SparsePage(PageReader):
         self._values = values
         self._page = page
         self._structure: _Structure | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the structure; an estimate."""
+        return page_bytes(0, sum(part.size for part in self._page.ranges))
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:

@@ -25,6 +25,9 @@ Int64s = NDArray[np.int64]
 _VIEW_BYTES = 64 * 1024
 """Bytes from which a page is worth an array of its own."""
 
+_COLUMN_BYTES = 2048
+"""Bytes of memory of a column beside its page table."""
+
 _GROUP_ROWS = 64 * 1024
 """Rows of smaller pages that are joined to one array."""
 
@@ -96,6 +99,11 @@ class LegacyColumns:
         self.num_rows = rows
         self.schema = pa.schema([column.field for column in columns])
         self._reader = reader
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held: page tables, a few numbers per batch."""
+        return sum(_COLUMN_BYTES + 32 * len(column.cuts()) for column in self.columns)
 
     def cuts(self) -> Int64s:
         """Rows at which a page of any of the fields begins, both ends included."""

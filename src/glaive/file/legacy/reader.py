@@ -80,6 +80,14 @@ class LegacyFile:
         return int(self.batches[-1])
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory held: metadata, and page tables of all columns read so far."""
+        tail = 0 if self.reader.mapped else self._tail.size
+        tables = sum(table.nbytes for table in self._tables.values())
+        message = 2 * int(self._metadata.ByteSize())
+        return 4096 + tail + int(self.batches.nbytes) + tables + message
+
+    @property
     def num_columns(self) -> int:
         """Rows of the page table: ids from the lowest to the highest field of the file."""
         return max(number_ids(self.schema.field_ids()).values(), default=-1) + 1

@@ -55,7 +55,7 @@ class ArrayPage:
 class ArrayColumn:
     """One physical column: its pages, and the value each begins at."""
 
-    __slots__ = ("pages", "starts", "where")
+    __slots__ = ("__weakref__", "pages", "starts", "where")
 
     def __init__(self, pages: Sequence[ArrayPage], where: Where) -> None:
         self.pages = [page for page in pages if page.rows]

@@ -5,8 +5,9 @@ Specification: ``docs/format/arrays.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.encodings.array_protocol import Source
 from glaive.encodings.arrays.binary import offset_bits
+from glaive.encodings.memory import PAGE_BYTES
 from glaive.encodings.protocol import Fetch
 from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
@@ -59,6 +61,11 @@ class ArrayField:
         self._reader = reader
         self._where = Where(reader.path, None, field.name)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held; an estimate from the pages."""
+        return PAGE_BYTES * len(self._node.cuts())
+
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which pages begin, ascending, both ends included."""
         return np.array(sorted(self._node.cuts()), np.int64)
@@ -94,7 +101,7 @@ class ArraysFile(FileV2):
 
     def __init__(self, container: Container, profile: FormatProfile) -> None:
         super().__init__(container, profile)
-        self._arrays: dict[tuple[int, str], ArrayColumn] = {}
+        self._arrays: WeakValueDictionary[tuple[int, str], ArrayColumn] = WeakValueDictionary()
 
     def column_numbers(self) -> dict[int, int]:
         """Column index by field id, as the file numbers the fields of its own schema."""
@@ -110,6 +117,7 @@ class ArraysFile(FileV2):
         if column_of is None:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
+        self._prepare(column for column in _columns_of(fields, column_of))
         bound = []
         for field in fields:
             node = self._node(array_tree(field, column_of), count)
@@ -239,6 +247,14 @@ class ArraysFile(FileV2):
             f"unknown page encoding {name!r} (in {where}); in a file of format {self.version} "
             f"this reader knows {_ARRAY_ENCODING}"
         )
+
+
+def _columns_of(fields: Sequence[Field], column_of: Mapping[int, int]) -> Iterator[int]:
+    """Columns of these fields and those below."""
+    for field in fields:
+        for one in field.walk():
+            if one.id in column_of:
+                yield column_of[one.id]
 
 
 def _message(raw: bytes, where: Where) -> tuple[str, bytes]:

@@ -28,6 +28,9 @@ from glaive.types import Where
 
 __all__ = ["Column", "FieldColumns", "FileColumns"]
 
+COLUMN_BYTES = 512
+"""Bytes of memory of a column beside its pages."""
+
 MOST_JOINED = 1024
 """Pages that are read as one at most: the first use of any loads the tables of all."""
 
@@ -38,7 +41,7 @@ class Column:
     ``cuts`` are the rows at which a reader of all rows should cut.
     """
 
-    __slots__ = ("cuts", "pages", "starts", "where")
+    __slots__ = ("__weakref__", "cuts", "pages", "starts", "where")
 
     def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
         self.pages = _joined([page for page in pages if page.rows])
@@ -49,6 +52,11 @@ class Column:
             start = self.starts[-1]
             self.cuts += [start, *[start + cut for cut in page.cuts]]
             self.starts.append(start + page.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held once all pages were read from; an estimate."""
+        return COLUMN_BYTES + sum(page.nbytes for page in self.pages)
 
     @property
     def rows(self) -> int:
@@ -118,6 +126,12 @@ class FieldColumns:
         self._where = present[0].where if present else Where(reader.path, None, node.name)
         self._flat = not node.children and bool(present)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns below; an estimate."""
+        own = sum(column.nbytes for column in self._columns if column is not None)
+        return COLUMN_BYTES + own + 8 * len(self._advice)
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which to cut when reading all rows, ascending, both ends included."""
@@ -244,6 +258,11 @@ class FileColumns:
         self.num_rows = rows
         self.schema = schema
         self._reader = reader
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns; an estimate."""
+        return sum(column.nbytes for column in self.columns)
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which a page of any of the fields begins, both ends included."""

@@ -9,6 +9,7 @@ Specification: ``docs/format/container.md``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -34,13 +35,18 @@ MAX_ROWS = 2**48
 
 _PAGE_LAYOUT = "lance.encodings21.PageLayout"
 _PLANAR_LAYOUT = "lance.encodings23.PlanarLayout"
+MOST_AT_ONCE = 512 * 1024
+"""Bytes of metadata beyond the first request that are fetched whether needed or not."""
+
 _PAIR = 16
 
 
 class Container:
     """The metadata section of an opened file."""
 
-    __slots__ = ("_base", "_columns", "_start", "_tail", "footer", "path", "reader")
+    __slots__ = (
+        "_base", "_columns", "_prepared", "_start", "_tail", "footer", "path", "reader",
+    )  # fmt: skip
 
     def __init__(self, reader: RangeReader, tail: pa.Buffer | None = None) -> None:
         self.reader = reader
@@ -51,6 +57,12 @@ class Container:
         self.footer = FileFooter.parse(self._tail, size, where=self.path)
         self._base = size - FileFooter.SIZE
         self._columns: NDArray[np.uint64] | None = None
+        self._prepared: dict[int, pa.Buffer] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held: the end of the file, where it was fetched."""
+        return 0 if self.reader.mapped else self._tail.size
 
     # ------------------------------------------------------------------ metadata bytes
 
@@ -63,12 +75,35 @@ class Container:
                 found=f"{size} bytes at {offset}",
                 where=self.path,
             )
+        if offset < self._start and self._is_large:
+            return self.reader.read([ByteRange(offset, size)])[0]
         if offset < self._start:
             first = min(offset, self._first_metadata_byte())
             rest = self.reader.read([ByteRange(first, self._start - first)])[0]
             self._tail = pa.py_buffer(rest.to_pybytes() + self._tail.to_pybytes())
             self._start = first
         return self._tail.slice(offset - self._start, size)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether so much metadata is not at hand that only what is needed should be fetched."""
+        return self._start - self._first_metadata_byte() > MOST_AT_ONCE
+
+    def prepare(self, columns: Sequence[int]) -> None:
+        """Fetch the metadata of these columns with two requests, in a file of many columns.
+
+        In others all metadata is fetched with one request when any of it is needed.
+        """
+        footer = self.footer
+        wanted = [one for one in columns if 0 <= one < footer.columns]
+        if self._start <= footer.metadata_start or not wanted or not self._is_large:
+            return
+        table = footer.column_table
+        entries = self.reader.read([ByteRange(table + _PAIR * one, _PAIR) for one in wanted])
+        places = [ByteRange(*struct.unpack("<QQ", entry)) for entry in entries]
+        for one, place in zip(wanted, places, strict=True):
+            self._check_within(*place, f"metadata of column {one}")
+        self._prepared.update(zip(wanted, self.reader.read(places), strict=True))
 
     def _first_metadata_byte(self) -> int:
         """Where the metadata begins: the schema, or else the first column metadata.
@@ -145,6 +180,10 @@ class Container:
                 found=f"{index}",
                 where=self.path,
             )
+        prepared = self._prepared.pop(index, None)
+        if prepared is not None:
+            where = Where(self.path, index)
+            return parse(file2_pb2.ColumnMetadata(), prepared, "column metadata", where)
         if self._columns is None:
             table = self._bytes(footer.column_table, _PAIR * footer.columns, "column table")
             self._columns = as_array(table, "<u8").reshape(-1, 2)

@@ -26,6 +26,11 @@ class GroupedPage(PageReader):
         self.rows = page.rows // size
         self.cuts = [cut // size for cut in page.cuts if cut % size == 0]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by the page."""
+        return self.page.nbytes
+
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
         """Refuse: the wire has no layout of this kind, see the constructor."""

@@ -6,9 +6,10 @@ parsed on first use, so a file with 10,000 columns of which two are read costs t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -24,7 +25,13 @@ from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
 from glaive.types import ByteRange, FormatVersion, Where
 
-__all__ = ["FileV2"]
+__all__ = ["FILE_BYTES", "FileV2"]
+
+FILE_BYTES = 4 * 1024
+"""Bytes of memory an opened file takes beside its metadata."""
+
+SCHEMA_FACTOR = 16
+"""Bytes of memory per byte of a parsed schema on disk, about."""
 
 
 class FileV2:
@@ -37,10 +44,17 @@ class FileV2:
         self.profile = profile
         self.version: FormatVersion = profile.version
         self.num_columns = container.footer.columns
-        self._columns: dict[int, Column] = {}
+        # Kept as long as someone reads them: of many columns only those that are used.
+        self._columns: WeakValueDictionary[int, Column] = WeakValueDictionary()
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
         self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held, columns that are bound left out; an estimate."""
+        schema = 0 if self._descriptor is None else self._descriptor.ByteSize()
+        return FILE_BYTES + self.container.nbytes + SCHEMA_FACTOR * schema
 
     @property
     def _description(self) -> Any:
@@ -79,12 +93,18 @@ class FileV2:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
         nodes = [column_tree(stored(field), column_of, self._stored) for field in fields]
+        self._prepare(leaf.column for node in nodes for leaf in node.leaves())
         bound = [self._bind(node, count) for node in nodes]
         schema = pa.schema([column.field for column in bound])
         return FileColumns(bound, count, schema, self.reader)
 
     def _stored(self, field_id: int) -> Field:
         return self.schema.field_by_id(field_id)
+
+    def _prepare(self, columns: Iterable[int | None]) -> None:
+        """Fetch the metadata of those columns together that are not known."""
+        known = self._columns
+        self.container.prepare([one for one in columns if one is not None and one not in known])
 
     def _bind(self, node: Node, rows: int) -> FieldColumns:
         columns: list[Column | None] = []

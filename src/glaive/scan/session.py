@@ -1,0 +1,143 @@
+"""What datasets share: opened files and what was read of their metadata, within a budget.
+
+Data files and deletion files never change, so a session outlives versions and may be shared
+between datasets. One cache keeps, under one budget of bytes:
+
+- opened files by path, size and way of reading: footers, and the end of files that were fetched;
+- fragments seen through a projection: metadata of the columns in it, chunk tables,
+  dictionaries, symbol tables;
+- deleted rows.
+
+Columns that no kept fragment has are let go: of a file of 10,000 columns those are kept that
+are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.file.open import open_reader
+from glaive.file.protocol import FileReader
+from glaive.io.advised import AdvisedStore
+from glaive.io.cache import ByteCache
+from glaive.io.store import ObjectStore
+
+__all__ = ["METADATA_CACHE_BYTES", "Session"]
+
+METADATA_CACHE_BYTES = 256 * 1024 * 1024
+"""Budget of a session that is not told another."""
+
+APART_BYTES = 32 * 1024 * 1024
+"""Budget of a scan that is kept apart: several windows of rows use one opened fragment."""
+
+
+class Session:
+    """The cache that datasets share. Safe to share between threads.
+
+    Parameters
+    ----------
+    index_cache_size_bytes
+        Accepted; no index is kept.
+    metadata_cache_size_bytes
+        Budget in bytes, 256 MiB by default; 0 keeps nothing. What a running scan still holds
+        stays in memory when the cache lets go of it.
+    index_cache_backend, metadata_cache_backend, store_registry
+        Not supported.
+
+    Raises
+    ------
+    OptionError
+        A budget is negative.
+
+    Examples
+    --------
+    >>> session = Session(metadata_cache_size_bytes=64 * 1024 * 1024)
+    >>> session.size_bytes(), session.hits, session.misses
+    (0, 0, 0)
+    """
+
+    __slots__ = ("_budget", "cache")
+
+    def __init__(
+        self,
+        index_cache_size_bytes: int | None = None,
+        metadata_cache_size_bytes: int | None = None,
+        index_cache_backend: object = None,
+        metadata_cache_backend: object = None,
+        store_registry: object = None,
+    ) -> None:
+        given = (index_cache_backend, metadata_cache_backend, store_registry)
+        if any(one is not None for one in given):
+            raise UnsupportedFeatureError(
+                "Session: other backends and store registries are not supported. Leave out "
+                "index_cache_backend, metadata_cache_backend and store_registry."
+            )
+        for name, value in (
+            ("index_cache_size_bytes", index_cache_size_bytes),
+            ("metadata_cache_size_bytes", metadata_cache_size_bytes),
+        ):
+            if value is not None and value < 0:
+                raise OptionError(f"Session: {name} must be a number of bytes, found {value!r}")
+        budget = metadata_cache_size_bytes
+        self._budget = METADATA_CACHE_BYTES if budget is None else budget
+        self.cache: ByteCache[Hashable, Any] = ByteCache(self._budget)
+
+    def __repr__(self) -> str:
+        cache = self.cache
+        return (
+            f"Session(metadata_cache_size_bytes={self._budget}, size_bytes={cache.size}, "
+            f"hits={cache.hits}, misses={cache.misses})"
+        )
+
+    # ------------------------------------------------------------------ figures
+
+    def size_bytes(self) -> int:
+        """Bytes of memory that are kept, as estimated when they came."""
+        return self.cache.size
+
+    def index_cache_size_bytes(self) -> int:
+        """Bytes of indices that are kept: none."""
+        return 0
+
+    @property
+    def hits(self) -> int:
+        """Lookups that found something."""
+        return self.cache.hits
+
+    @property
+    def misses(self) -> int:
+        """Lookups that found nothing."""
+        return self.cache.misses
+
+    def is_same_as(self, other: Session) -> bool:
+        """Whether both share one cache."""
+        return self.cache is other.cache
+
+    def clear(self) -> None:
+        """Let go of everything that is not in use."""
+        self.cache.clear()
+
+    # ------------------------------------------------------------------ contents
+
+    def apart(self) -> Session:
+        """A small session for one scan, which leaves this one as it is."""
+        return Session(metadata_cache_size_bytes=APART_BYTES)
+
+    def open_file(
+        self, store: ObjectStore, path: str, size: int | None, *, announce: bool
+    ) -> FileReader:
+        """Open a data file, or find it opened."""
+
+        def load() -> tuple[FileReader, int]:
+            place = AdvisedStore(store) if announce else store
+            file = open_reader(place, path, size=size)
+            return file, file.nbytes
+
+        found: FileReader = self.cache.get_or_load((store.full(path), size, announce), load)
+        return found
+
+    def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
+        """What is kept under a key, else what ``load`` returns, with its size in bytes."""
+        return self.cache.get_or_load(key, load)

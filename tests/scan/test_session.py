@@ -1,0 +1,142 @@
+"""The cache that datasets share: what it keeps, what it costs, and how to go without it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.io.counting import CountingStore
+from glaive.io.uri import open_store
+from glaive.table.load import open_latest
+
+TABLE = pa.table({"id": range(5000), "name": [f"name {i % 90}" for i in range(5000)]})
+WIDE = 10_000
+
+
+def counted(place: Any, session: glaive.Session | None = None) -> tuple[LanceDataset, Any]:
+    store = CountingStore(open_store(place))
+    opened = LanceDataset(store, open_latest(store), session=session)
+    store.reset()
+    return opened, store
+
+
+def test_a_session_is_shared_by_datasets_and_versions(tmp_path: Path) -> None:
+    session = glaive.Session()
+    place = tmp_path / "t.lance"
+    first = glaive.write_dataset(TABLE, place, session=session)
+    assert first.session() is session
+    assert first.checkout_version(1).session().is_same_as(session)
+    assert glaive.dataset(place, session=session).session().is_same_as(session)
+    assert not glaive.dataset(place).session().is_same_as(session)
+    assert glaive.write_dataset(TABLE, first, mode="append").session().is_same_as(session)
+
+
+def test_hits_misses_and_bytes_can_be_read(tmp_path: Path) -> None:
+    session = glaive.Session()
+    dataset = glaive.write_dataset(TABLE, tmp_path / "t.lance", session=session)
+    assert (session.size_bytes(), session.hits, session.misses) == (0, 0, 0)
+    dataset.take([7])
+    assert session.misses > 0
+    size = session.size_bytes()
+    assert size > 0
+    misses, hits = session.misses, session.hits
+    dataset.take([8])
+    assert (session.misses, session.size_bytes()) == (misses, size)
+    assert session.hits > hits
+    assert f"size_bytes={size}" in repr(session)
+    session.clear()
+    assert session.size_bytes() == session.index_cache_size_bytes() == 0
+    assert dataset.take([9]).equals(TABLE.slice(9, 1))
+
+
+def test_a_dataset_opened_again_asks_for_no_metadata(tmp_path: Path) -> None:
+    session = glaive.Session()
+    glaive.write_dataset(TABLE, tmp_path / "t.lance")
+    first, store = counted(tmp_path / "t.lance", session)
+    first.to_table(["name"])
+    assert store.by_method["tail"] == 1
+    again, store = counted(tmp_path / "t.lance", session)
+    assert again.to_table(["name"]).equals(TABLE.select(["name"]))
+    assert "tail" not in store.by_method
+
+
+@pytest.mark.parametrize("place", ["mapped", "fetched"])
+def test_a_budget_of_nothing_still_reads(tmp_path: Path, place: str) -> None:
+    where: Any = tmp_path / "t.lance" if place == "mapped" else f"memory://{tmp_path.name}/none"
+    glaive.write_dataset(TABLE, where, max_rows_per_file=700)
+    dataset = glaive.dataset(where, metadata_cache_size_bytes=0)
+    assert dataset.to_table().equals(TABLE)
+    assert dataset.take([4000, 3]).equals(TABLE.take(pa.array([4000, 3])))
+    assert dataset.session().size_bytes() == 0
+
+
+def test_a_small_budget_is_kept(tmp_path: Path) -> None:
+    large = glaive.write_dataset(TABLE, tmp_path / "t.lance", max_rows_per_file=100)
+    small = glaive.dataset(tmp_path / "t.lance", metadata_cache_size_bytes=100_000)
+    for dataset in (small, large):
+        for row in range(0, 5000, 100):
+            assert dataset.take([row]).equals(TABLE.slice(row, 1))
+    assert 0 < small.session().size_bytes() <= 100_000 < large.session().size_bytes()
+
+
+def test_a_scan_can_leave_the_session_as_it_is(tmp_path: Path) -> None:
+    glaive.write_dataset(TABLE, tmp_path / "t.lance", max_rows_per_file=700)
+    dataset = glaive.dataset(tmp_path / "t.lance")
+    session = dataset.session()
+    apart = dataset.scanner(use_cache=False)
+    assert apart.to_table().equals(TABLE)
+    assert (session.size_bytes(), session.hits, session.misses) == (0, 0, 0)
+    with pytest.raises(OptionError, match="use_cache"):
+        dataset.scanner(use_cache="no")
+
+
+def test_budgets_and_backends_are_checked() -> None:
+    with pytest.raises(OptionError, match="metadata_cache_size_bytes"):
+        glaive.Session(metadata_cache_size_bytes=-1)
+    with pytest.raises(UnsupportedFeatureError, match="backend"):
+        glaive.Session(metadata_cache_backend="moka://")
+
+
+@pytest.fixture(scope="module")
+def wide() -> str:
+    """A file of 10,000 columns that is fetched, not mapped."""
+    place = "memory://session/wide"
+    values = pa.array(np.arange(20))
+    names = [f"column {i}" for i in range(WIDE)]
+    glaive.write_dataset(pa.table([values] * WIDE, names), place)
+    return place
+
+
+def test_two_of_10000_columns_cost_requests_and_bytes_of_two(wide: str) -> None:
+    opened, store = counted(wide)
+    table = opened.to_table(["column 3", "column 9876"])
+    assert table.num_columns == 2
+    assert table.column(1).to_pylist() == list(range(20))
+    # The end of the file, places of metadata, metadata, values; near ranges come together.
+    assert store.requests <= 7
+    assert store.bytes_read < 200_000
+
+
+def test_two_of_10000_columns_cost_memory_of_two(wide: str) -> None:
+    opened, _ = counted(wide)
+    names = ["column 3", "column 9876"]
+    scanner = opened.scanner(names)
+    tracemalloc.start()
+    try:
+        scanner.to_table()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    two = opened.session().size_bytes()
+    assert held < 500_000
+    assert two < 120_000
+    opened.to_table()
+    assert opened.session().size_bytes() > 100 * (two - 64 * 1024)
