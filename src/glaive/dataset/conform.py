@@ -42,6 +42,8 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
         A column or member is not in ``target``, one that is never null is missing, or types
         differ in more than form; the message names all of them.
     """
+    if source.equals(target.to_arrow()):
+        return target
     faults: list[str] = []
     fields = _match_fields(target.fields, list(source), "", faults)
     if not fields and target.fields and not faults:

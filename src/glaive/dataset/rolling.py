@@ -53,7 +53,8 @@ class RollingWriter:
         room = self.options.max_rows_per_file - self._rows
         budget = self.options.max_bytes_per_file
         step = min(rest, room)
-        if rows.nbytes > budget:
+        # The buffers are an upper bound, and cheap to add up.
+        if rows.get_total_buffer_size() > budget and rows.nbytes > budget:
             step = min(step, max(1, budget * rows.num_rows // rows.nbytes))
         for at in range(start, start + min(rest, room), step):
             yield rows.slice(at, min(step, start + min(rest, room) - at))

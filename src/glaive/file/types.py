@@ -9,6 +9,7 @@ Specification: "Types by version" in ``docs/format/schema.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -172,6 +173,7 @@ FEATURES: dict[str, Callable[[_Place], bool]] = {
 """What only some versions can hold, by name; profiles list the names."""
 
 
+@lru_cache(maxsize=64)  # appends have the same schema again and again
 def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
     """Refuse a schema that the version cannot hold.
 
@@ -180,16 +182,23 @@ def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
     SchemaError
         Names the column, its type, the version, and the versions that take it.
     """
-    for path, at in _walk(schema.fields, "", ()):
-        for name, is_there in FEATURES.items():
-            if name in profile.types or not is_there(at):
-                continue
-            takers = [key for key, one in PROFILES.items() if name in getattr(one, "types", ())]
-            remedy = f"use data_storage_version {' or '.join(takers)}, or " if takers else ""
-            raise SchemaError(
-                f"column {path!r} has type {at.field.arrow_type}, which format {profile.version} "
-                f"cannot hold: it has no {name}; {remedy}cast the column"
-            )
+    needed = [
+        (path, at, name)
+        for path, at in _walk(schema.fields, "", ())
+        for name, is_there in FEATURES.items()
+        if is_there(at)
+    ]
+    for path, at, name in needed:
+        if name in profile.types:
+            continue
+        top = path.split(".")[0]
+        column = {one for where, _, one in needed if where.split(".")[0] == top}
+        takers = [key for key, one in PROFILES.items() if column <= getattr(one, "types", set())]
+        remedy = f"use data_storage_version {' or '.join(takers)}, or " if takers else ""
+        raise SchemaError(
+            f"column {path!r} has type {at.field.arrow_type}, which format {profile.version} "
+            f"cannot hold: it has no {name}; {remedy}cast the column"
+        )
 
 
 def _walk(

@@ -40,6 +40,16 @@ class LanceSchema:
     fields: tuple[Field, ...]
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LanceSchema, (self.fields, self.metadata)  # hashes differ between processes
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.fields)
+
     # ------------------------------------------------------------------ Arrow
 
     @classmethod
@@ -88,7 +98,18 @@ class LanceSchema:
         UnsupportedFeatureError
             Fields are nested too deeply.
         """
-        return cls(fields_from_wire(fields, where), dict(metadata) if metadata else {})
+        # Versions of a dataset have the same schema, and much is remembered by schema.
+        key = (
+            tuple([one.SerializeToString(deterministic=True) for one in fields]),
+            tuple(sorted(metadata.items())) if metadata else (),
+        )
+        found = _KNOWN.get(key)
+        if found is None:
+            found = cls(fields_from_wire(fields, where), dict(metadata) if metadata else {})
+            if len(_KNOWN) >= _MOST_KNOWN:
+                _KNOWN.clear()
+            _KNOWN[key] = found
+        return found
 
     def to_wire(self) -> list[file_pb2.Field]:
         """The flat list as files and manifests hold it."""
@@ -251,6 +272,11 @@ def _children(kind: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
         check_list_size(kind, path)
         return f"fixed_size_list:struct:{kind.list_size}", [kind.value_field]
     return logical_type(kind, path), []
+
+
+_MOST_KNOWN = 64
+_KNOWN: dict[object, LanceSchema] = {}
+"""Schemas by their bytes on the wire."""
 
 
 def _refuse_twins(names: Iterable[str], what: str) -> None:

@@ -199,7 +199,7 @@ class LocalSink:
 
     def __init__(self, full: str) -> None:
         self._full = full
-        folder, name = os.path.split(full)
+        folder, _, name = full.rpartition("/")
         self._temporary = f"{folder}/.{name}.{secrets.token_hex(8)}{_TEMPORARY}"
         self.position = 0
         self._reserved = 0

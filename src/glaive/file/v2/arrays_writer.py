@@ -27,7 +27,7 @@ from glaive.file.v2.column_options import GivenOptions
 from glaive.file.v2.columns import Node
 from glaive.file.v2.writer import COLUMN_URL, PAGE_BYTES, FileV2Writer
 from glaive.format.blobs import is_blob
-from glaive.format.fields import Field, LanceSchema
+from glaive.format.fields import LanceSchema
 from glaive.format.wire import seal
 from glaive.io.store import ObjectStore
 from glaive.kernels.ends import Ends
@@ -66,14 +66,13 @@ class ArraysWriter(FileV2Writer):
             blobs=blobs,
         )
 
-    def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
-        return number_array_columns(fields)
-
-    def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
-        node = array_tree(field, column_of)
-        self._blob_columns.extend(_blob_columns(node))
-        self._structs.update(dict.fromkeys(_struct_columns(node), 0))
-        return node
+    def _trees(self, schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
+        column_of = number_array_columns(schema.fields)
+        nodes = [array_tree(field, column_of) for field in schema.fields]
+        for node in nodes:
+            self._blob_columns.extend(_blob_columns(node))
+            self._structs.update(dict.fromkeys(_struct_columns(node), 0))
+        return column_of, nodes
 
     def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[Pages]:
         """One page per column; pages of items hold those of the lists beside them."""
@@ -85,10 +84,12 @@ class ArraysWriter(FileV2Writer):
         out = Outlet()
         if node.kind == "struct":
             if array.null_count:
+                newer = any(leaf.kind != "struct" for leaf in node.leaves())
+                remedy = "use data_storage_version 2.1 or newer, or " if newer else ""
                 raise SchemaError(
                     f"column {path!r} of type {array.type} has {array.null_count} null structs (in "
-                    f"{self._where}), which format {self._profile.version} cannot hold; use "
-                    "data_storage_version 2.1 or newer, or make the members null instead"
+                    f"{self._where}), which format {self._profile.version} cannot hold; "
+                    f"{remedy}make the members null instead"
                 )
             self._put(node, SimpleStruct(), out, len(array), pages)
             for number, child in enumerate(node.children):

@@ -11,6 +11,7 @@ Specification: "Encoding keys" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from glaive.encodings.options import EncodingOptions, read_metadata, read_options
@@ -29,7 +30,7 @@ _SMALL_CHUNK = 32_768
 
 def column_options(
     schema: LanceSchema, given: GivenOptions | None, profile: FormatProfile
-) -> dict[int, EncodingOptions]:
+) -> Mapping[int, EncodingOptions]:
     """Options by field id, for each field that owns a column.
 
     Raises
@@ -39,8 +40,10 @@ def column_options(
     ColumnNotFoundError
         The caller names a column that does not exist.
     """
+    if not given:
+        return _unasked(schema, profile)
     wished: dict[int, dict[str, Any]] = {}
-    for path, options in (given or {}).items():
+    for path, options in given.items():
         if not isinstance(options, Mapping):
             raise OptionError(
                 f"encoding_options: expected a mapping of options for column {path!r}, "
@@ -48,6 +51,17 @@ def column_options(
             )
         field = schema.find(path)[-1]
         wished.setdefault(field.id, {}).update(read_options(options, path))
+    return _collect(schema, wished, profile)
+
+
+@lru_cache(maxsize=64)  # appends have the same schema again and again
+def _unasked(schema: LanceSchema, profile: FormatProfile) -> Mapping[int, EncodingOptions]:
+    return _collect(schema, {}, profile)
+
+
+def _collect(
+    schema: LanceSchema, wished: Mapping[int, dict[str, Any]], profile: FormatProfile
+) -> dict[int, EncodingOptions]:
     return {
         field.id: _checked(EncodingOptions(**values), path, profile)
         for top in schema.fields

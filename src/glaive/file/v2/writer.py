@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.pending_blobs import PendingBlobs, pending_page
 from glaive.file.v2.shred import Shredded, shred
 from glaive.format.blobs import has_blobs_v2, is_blob, stored
-from glaive.format.fields import Field, LanceSchema
+from glaive.format.fields import LanceSchema
 from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
 from glaive.format.wire import seal
@@ -49,6 +50,10 @@ _ALONE_BYTES = 1024 * 1024
 
 COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
+_COLUMN_ENCODING = seal(COLUMN_URL, _COLUMN_VALUES)
+
+_KEPT = 64
+"""Schemas of which is remembered what all files of a dataset have in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,11 @@ class _Queue:
 
         Large arrays are cut, small ones joined; an array that makes a page is not copied.
         """
-        arrays, self.arrays, self.waiting = self.arrays, [], 0
+        arrays, waiting = self.arrays, self.waiting
+        self.arrays, self.waiting = [], 0
+        if last and len(arrays) == 1 and waiting < self.budget:
+            yield arrays[0]
+            return
         group: list[pa.Array] = []
         size = 0
         for array in arrays:
@@ -138,9 +147,9 @@ class FileV2Writer:
         blobs: BlobOptions | None = None,
     ) -> None:
         check_types(schema, profile)
-        self._given = schema.fields
+        self._given, given = schema.fields, schema
         self._arrow = schema.to_arrow()
-        schema = replace(schema, fields=tuple(map(stored, schema.fields)))
+        schema = _stored_schema(schema)
         self._wanted = column_options(schema, encoding_options, profile)
         self.path = path
         self._where = store.full(path)
@@ -154,20 +163,18 @@ class FileV2Writer:
             level_runs=profile.level_runs,
             dictionary_compression=profile.dictionary_compression,
         )
-        column_of = self._number_columns(schema.fields)
+        column_of, nodes = self._trees(schema)
         self._column_of = column_of
-        self._queues = []
-        for field in schema.fields:
-            node = self._tree(field, column_of)
-            leaves = sum(1 for _ in node.leaves())
-            self._queues.append(_Queue(node, page_bytes * leaves, []))
+        self._queues = [
+            _Queue(node, page_bytes * sum(1 for _ in node.leaves()), []) for node in nodes
+        ]
         self._columns: list[Any] = [_column_metadata() for _ in column_of]
         self._rows = 0
         self._global_places: list[ByteRange] = []
         self._metadata = dict(schema.metadata)
         self._sink = AlignedSink(store.create(path))
         self._blobs: BlobWriter | None = None
-        if any(map(has_blobs_v2, self._given)):
+        if _has_blobs(given):
             files = BlobFiles(store, path)
             self._blobs = BlobWriter(self._sink, files, blobs or BlobOptions())
 
@@ -240,13 +247,9 @@ class FileV2Writer:
 
     # ------------------------------------------------------------------ columns
 
-    def _number_columns(self, fields: Sequence[Field]) -> dict[int, int]:
-        """Column by field id, for all fields that own one."""
-        return number_columns(fields)
-
-    def _tree(self, field: Field, column_of: Mapping[int, int]) -> Node:
-        """The shape of a top-level field."""
-        return column_tree(field, column_of)
+    def _trees(self, schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
+        """Column by field id, for all fields that own one, and the shapes of the fields."""
+        return _column_trees(schema)
 
     # ------------------------------------------------------------------ pages
 
@@ -294,8 +297,8 @@ class FileV2Writer:
             page = page.describe(self._sink.write_aligned(page.values))
         places = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
         message = self._columns[column].pages.add()
-        message.buffer_offsets.extend(place.offset for place in places)
-        message.buffer_sizes.extend(place.size for place in places)
+        message.buffer_offsets.extend([place.offset for place in places])
+        message.buffer_sizes.extend([place.size for place in places])
         message.length = page.rows
         message.priority = first_row
         message.encoding.direct.encoding = seal(self.page_url, page.layout.SerializeToString())
@@ -304,7 +307,7 @@ class FileV2Writer:
 
     def _write_footer(self) -> int:
         descriptor = file_pb2.FileDescriptor(length=self._rows)
-        descriptor.schema.fields.extend(self._schema.to_wire())
+        descriptor.schema.CopyFrom(_wire_fields(self._schema))
         for key, value in self._metadata.items():
             descriptor.schema.metadata[key] = value
         schema_place = self._sink.write_aligned([descriptor.SerializeToString()])
@@ -330,6 +333,30 @@ class FileV2Writer:
         return self._sink.finish()
 
 
+@lru_cache(maxsize=_KEPT)
+def _stored_schema(schema: LanceSchema) -> LanceSchema:
+    """The schema as the file has it."""
+    fields = tuple(map(stored, schema.fields))
+    return schema if fields == schema.fields else replace(schema, fields=fields)
+
+
+@lru_cache(maxsize=_KEPT)
+def _has_blobs(schema: LanceSchema) -> bool:
+    return any(map(has_blobs_v2, schema.fields))
+
+
+@lru_cache(maxsize=_KEPT)
+def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
+    column_of = number_columns(schema.fields)
+    return column_of, [column_tree(field, column_of) for field in schema.fields]
+
+
+@lru_cache(maxsize=_KEPT)
+def _wire_fields(schema: LanceSchema) -> Any:
+    """The schema's message without metadata; never changed."""
+    return file_pb2.Schema(fields=schema.to_wire())
+
+
 def _pair(offset: int, size: int) -> bytes:
     return offset.to_bytes(8, "little") + size.to_bytes(8, "little")
 
@@ -340,5 +367,5 @@ def _plain(buffer: Any) -> Any:
 
 def _column_metadata() -> Any:
     message = file2_pb2.ColumnMetadata()
-    message.encoding.direct.encoding = seal(COLUMN_URL, _COLUMN_VALUES)
+    message.encoding.direct.encoding = _COLUMN_ENCODING
     return message
