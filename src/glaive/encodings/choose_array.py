@@ -126,6 +126,12 @@ def _items(items: Any, out: Outlet) -> ArrayEncoding:
     return _nullable(items, out)
 
 
+def _remedy(member: Any) -> str:
+    if member.null_count or offset_bits(member.type) is None:
+        return ""
+    return ", or use data_storage_version 2.2"
+
+
 def _packed(array: Any, out: Outlet) -> PackedStruct:
     """Members of whole bytes without nulls, row by row."""
     members, values = [], []
@@ -139,7 +145,7 @@ def _packed(array: Any, out: Outlet) -> PackedStruct:
             raise SchemaError(
                 f"member {member.name!r} ({member.type}) of a packed struct: format 2.0 packs "
                 "fixed-width values of whole bytes without nulls. Remove 'packed' from the "
-                "field's metadata, or use data_storage_version 2.2 for strings"
+                f"field's metadata{_remedy(child)}"
             )
         members.append(encoding)
         values.append(pa.py_buffer(own.buffers[0]))
