@@ -370,3 +370,24 @@ def test_several_pages_and_many_small_fragments(tmp_path: Path, version: str) ->
     ours, theirs = glaive.dataset(place), lance.dataset(place)
     assert ours.to_table().to_pylist() == theirs.to_table().to_pylist()
     assert ours.to_table(blob_handling="all_binary")["b"].to_pylist() == values[:40]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("writer", BOTH, ids=NAMES)
+def test_frames(tmp_path: Path, writer: ModuleType, version: str) -> None:
+    place = str(tmp_path / "d")
+    writer.write_dataset(table(VALUES[:7], version, writer), place, data_storage_version=version)
+    theirs, ours = lance.dataset(place), glaive.dataset(place)
+    for mode in ("bytes", "descriptions"):
+        expected = theirs.to_pandas(blob_mode=mode)
+        assert ours.to_pandas(blob_mode=mode).equals(expected)
+    for options in ({}, {"columns": ["b", "i"]}, {"columns": ["b"], "limit": 3}):
+        found: Any = ours.to_pandas(**options)
+        frame: Any = theirs.to_pandas(**options)
+        assert list(found.columns) == list(frame.columns)
+        assert contents(list(found["b"])) == contents(list(frame["b"])) == VALUES[: len(frame)]
+    addressed = ours.scanner(["b"], with_row_address=True).to_pandas()
+    assert list(addressed["_rowaddr"]) == list(range(7))
+    assert list(ours.scanner(["_rowaddr", "b"]).to_pandas().columns) == ["_rowaddr", "b"]
+    with pytest.raises(OptionError, match="blob_mode: expected lazy"):
+        ours.to_pandas(blob_mode="eager")

@@ -99,7 +99,7 @@ class LanceFragment:
     def to_pandas(self, columns: Sequence[str] | None = None, **kwargs: Any) -> Any:
         """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
         options, kwargs = ScanOptions.split(kwargs)
-        return self.to_table(columns, **options).to_pandas(**kwargs)
+        return self.scanner(columns, **options).to_pandas(**kwargs)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first live rows."""
