@@ -74,7 +74,7 @@ def test_global_buffers_and_metadata_come_back(tmp_path: Path) -> None:
 
 def test_an_error_in_the_block_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "a.lance"
-    with pytest.raises(KeyError), LanceFileWriter(path, ROWS.schema) as writer:  # noqa: PT012
+    with pytest.raises(KeyError), LanceFileWriter(path, ROWS.schema) as writer:  # noqa: PT012  # the block is what is tested
         writer.write_batch(ROWS)
         raise KeyError
     assert list(tmp_path.iterdir()) == []

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glaive.file.files import LanceFileReader, LanceFileSession, LanceFileWriter
+    from glaive.file.files import LanceFileReader, LanceFileWriter
+    from glaive.file.session import LanceFileSession
 
 __all__ = ["LanceFileReader", "LanceFileSession", "LanceFileWriter"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from glaive.file import files
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "LanceFileSession":
+        from glaive.file.session import LanceFileSession
 
-        return getattr(files, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return LanceFileSession
+    from glaive.file import files
+
+    return getattr(files, name)

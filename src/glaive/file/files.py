@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -33,7 +32,6 @@ __all__ = [
     "ColumnStatistics",
     "FileStatistics",
     "LanceFileReader",
-    "LanceFileSession",
     "LanceFileWriter",
     "ReaderResults",
 ]
@@ -111,7 +109,8 @@ class LanceFileReader:
         self._bound: BoundColumns | None = None
 
     @classmethod
-    def _within(cls, store: ObjectStore, name: str, columns: Sequence[str] | None) -> Self:
+    def within(cls, store: ObjectStore, name: str, columns: Sequence[str] | None = None) -> Self:
+        """Open a file of a store that is connected already."""
         reader = cls.__new__(cls)
         reader._open(store, name, columns)  # noqa: SLF001  # of this class
         return reader
@@ -355,77 +354,6 @@ class LanceFileWriter:
             self.close()
         else:
             self.abort()
-
-
-class LanceFileSession:
-    """Several files below one place: the store is connected once.
-
-    Parameters
-    ----------
-    base_path
-        Path or URI of the directory.
-    storage_options
-        For object stores.
-    """
-
-    def __init__(
-        self,
-        base_path: str | os.PathLike[str],
-        storage_options: Mapping[str, str] | None = None,
-    ) -> None:
-        self._base = os.fspath(base_path)
-        self._storage_options = storage_options
-        self._store = open_store(base_path, storage_options)
-
-    def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
-        """Open a file below the base path."""
-        return LanceFileReader._within(self._store, path, columns)  # noqa: SLF001  # same module
-
-    def open_writer(
-        self,
-        path: str,
-        *,
-        schema: pa.Schema | None = None,
-        data_cache_bytes: int | None = None,
-        version: str | None = None,
-    ) -> LanceFileWriter:
-        """Begin a file below the base path."""
-        return LanceFileWriter(
-            f"{self._base.rstrip('/')}/{path}",
-            schema,
-            data_cache_bytes=data_cache_bytes,
-            version=version,
-            storage_options=self._storage_options,
-        )
-
-    def contains(self, path: str) -> bool:
-        """Whether there is a file under this path."""
-        folder = str(PurePosixPath(path).parent)
-        prefix = "" if folder == "." else folder
-        return any(one.path == path for one in self._store.list(prefix))
-
-    def list(self, path: str | None = None) -> list[str]:
-        """Paths of all files below a directory, in order."""
-        return [one.path for one in self._store.walk(path or "")]
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes of a file as they are."""
-        from glaive.types import ByteRange
-
-        with_range = self._store.open(path).read([ByteRange(offset, length)])
-        return bytes(with_range[0].to_pybytes())
-
-    def delete_file(self, path: str) -> None:
-        """Delete a file; one that is gone already is no error."""
-        self._store.delete([path])
-
-    def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
-        """Copy a local file to below the base path."""
-        self._store.put(remote_path, [Path(local_path).read_bytes()])
-
-    def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
-        """Copy a file from below the base path to a local one."""
-        Path(local_path).write_bytes(self._store.get(remote_path).to_pybytes())
 
 
 def _as_stored(batch: Any, schema: pa.Schema) -> Any:

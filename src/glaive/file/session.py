@@ -1,0 +1,84 @@
+"""Several files below one place, in pylance's names: the store is connected once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+
+from glaive.file.files import LanceFileReader, LanceFileWriter
+from glaive.io.uri import open_store
+from glaive.types import ByteRange
+
+__all__ = ["LanceFileSession"]
+
+
+class LanceFileSession:
+    """Several files below one place: the store is connected once.
+
+    Parameters
+    ----------
+    base_path
+        Path or URI of the directory.
+    storage_options
+        For object stores.
+    """
+
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._base = os.fspath(base_path)
+        self._storage_options = storage_options
+        self._store = open_store(base_path, storage_options)
+
+    def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
+        """Open a file below the base path."""
+        return LanceFileReader.within(self._store, path, columns)
+
+    def open_writer(
+        self,
+        path: str,
+        *,
+        schema: pa.Schema | None = None,
+        data_cache_bytes: int | None = None,
+        version: str | None = None,
+    ) -> LanceFileWriter:
+        """Begin a file below the base path."""
+        return LanceFileWriter(
+            f"{self._base.rstrip('/')}/{path}",
+            schema,
+            data_cache_bytes=data_cache_bytes,
+            version=version,
+            storage_options=self._storage_options,
+        )
+
+    def contains(self, path: str) -> bool:
+        """Whether there is a file under this path."""
+        folder = str(PurePosixPath(path).parent)
+        prefix = "" if folder == "." else folder
+        return any(one.path == path for one in self._store.list(prefix))
+
+    def list(self, path: str | None = None) -> list[str]:
+        """Paths of all files below a directory, in order."""
+        return [one.path for one in self._store.walk(path or "")]
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Bytes of a file as they are."""
+        with_range = self._store.open(path).read([ByteRange(offset, length)])
+        return bytes(with_range[0].to_pybytes())
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; one that is gone already is no error."""
+        self._store.delete([path])
+
+    def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
+        """Copy a local file to below the base path."""
+        self._store.put(remote_path, [Path(local_path).read_bytes()])
+
+    def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
+        """Copy a file from below the base path to a local one."""
+        Path(local_path).write_bytes(self._store.get(remote_path).to_pybytes())
