@@ -67,7 +67,7 @@ def test_views_become_plain() -> None:
     assert to_type(array, pa.string(), "here").type == pa.string()
 
 
-@pytest.mark.spec("type-4", "type-5")
+@pytest.mark.spec("type-4")
 def test_metadata_stands_for_types() -> None:
     stored = pa.schema(
         [
