@@ -261,9 +261,10 @@ def test_reading_on_can_read_ahead(tmp_path: Path) -> None:
     assert store.log[-1].size == 3000
 
 
-def test_near_values_come_with_one_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_near_values_come_with_one_request(tmp_path: Path, version: str) -> None:
     values = [bytes([at]) * 1000 for at in range(50)]
-    dataset, store = counted(tmp_path, values)
+    dataset, store = counted(tmp_path, values, version)
     assert [value for _, value in dataset.read_blobs("b", indices=range(50))] == values
     assert len([request for request in store.log if request.size >= 50_000]) == 1
     store.reset()
@@ -376,7 +377,38 @@ def test_a_file_that_ends_too_soon(tmp_path: Path, row: int, name: str) -> None:
     assert one(dataset, row).read(100) == (VALUES[row] or b"")[:100]
 
 
+@pytest.mark.parametrize("uri", [b"\xff" * 10, b"a/path/abc"])
+def test_a_uri_that_is_none(tmp_path: Path, uri: bytes) -> None:
+    write(tmp_path, ["file:///ab"], allow_external_blob_outside_bases=True)
+    (file,) = tmp_path.glob("data/*.lance")
+    replace(file, b"file:///ab", uri)
+    with pytest.raises(CorruptFileError, match="URI of a blob: expected an absolute URI"):
+        glaive.dataset(str(tmp_path)).take_blobs("b", indices=[0])
+
+
+def test_an_object_that_is_not_there(tmp_path: Path) -> None:
+    uri = (tmp_path / "gone.bin").as_uri()
+    dataset = write(tmp_path / "d", [uri], allow_external_blob_outside_bases=True)
+    file = one(dataset, 0)
+    with pytest.raises(DataFileMissingError, match=r"gone\.bin"):
+        file.size()
+    with pytest.raises(DataFileMissingError, match=r"gone\.bin"):
+        dataset.read_blobs("b", indices=[0])
+
+
 # ---------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_a_dataset_in_memory(version: str) -> None:
+    uri = f"memory://blobs-{version}"
+    dataset = glaive.write_dataset(
+        rows(VALUES, version), uri, data_storage_version=version, mode="overwrite"
+    )
+    files = dataset.take_blobs("b", indices=range(6))
+    assert [file and file.read() for file in files] == VALUES
+    assert [value for _, value in dataset.read_blobs("b", indices=range(6))] == VALUES
+    assert dataset.to_table(blob_handling="all_binary")["b"].to_pylist() == VALUES
 
 
 @pytest.mark.spec("blob-file-3")

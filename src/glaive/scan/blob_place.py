@@ -189,12 +189,27 @@ class BlobHome:
             ids, uris = np.zeros(rows, np.uint32), [""] * rows
         else:
             kinds, positions, sizes, ids = numbers
-            uris = descriptions.field(4).to_pylist() if (kinds >= EXTERNAL).any() else [""] * rows
+            uris = self._uris(descriptions) if (kinds >= EXTERNAL).any() else [""] * rows
         self._check_inline(valid & (kinds == INLINE) & (sizes > 0), positions, sizes)
         columns = [one.tolist() for one in (kinds, positions, sizes, ids)]
         table = zip(*columns, uris, strict=True)
         flags = valid.tolist()
         return [self._place(*one) if flag else None for flag, one in zip(flags, table, strict=True)]
+
+    def _uris(self, descriptions: Any) -> list[str]:
+        try:
+            uris: list[str] = descriptions.field(4).fill_null("").to_pylist()
+        except UnicodeDecodeError as error:
+            raise self._no_uri(str(error)) from None
+        return uris
+
+    def _no_uri(self, found: str) -> CorruptFileError:
+        return CorruptFileError(
+            "URI of a blob",
+            expected="an absolute URI, or a path below a base path",
+            found=found,
+            where=self._store.full(self._path),
+        )
 
     def _check_inline(self, here: Any, positions: Any, sizes: Any) -> None:
         if not here.any():
@@ -229,6 +244,8 @@ class BlobHome:
                 self._readers[blob_id] = shared
             return BlobPlace(self._store, path, position, size, shared=shared)
         if kind == EXTERNAL:
+            if not uri or not (blob_id or "://" in uri):
+                raise self._no_uri(repr(uri))
             if blob_id:
                 snapshot = self._snapshot
                 store, path = locate_in_base(snapshot.store, snapshot.manifest, uri, blob_id)

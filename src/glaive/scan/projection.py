@@ -178,9 +178,7 @@ def project(
     metadata: Any = schema.to_arrow().metadata
     stored = pa.schema(arrow, metadata)
     seen = extended(stored)
-    return Projection(
-        tuple(fields), tuple(outputs), seen, plain, seen is not stored, payloads
-    )
+    return Projection(tuple(fields), tuple(outputs), seen, plain, seen is not stored, payloads)
 
 
 def _shown(field: Field, blobs: BlobHandling) -> Field:
