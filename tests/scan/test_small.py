@@ -121,6 +121,23 @@ def test_limits_and_offsets_cut_fragments(tmp_path: Path) -> None:
     assert found.to_pylist() == expected.select(["id", "text"]).slice(10, 201).to_pylist()
 
 
+@pytest.mark.interop
+def test_deleted_rows_are_left_out(tmp_path: Path) -> None:
+    lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
+    tables = parts(even=False)
+    place = tmp_path / "t"
+    store(place, tables)
+    lance.dataset(place).delete("id % 5 = 1 or (id >= 40 and id < 80)")
+    dataset = glaive.dataset(place)
+    assert sum(together(dataset)) > FILES // 2
+    rows = [row for row in pa.concat_tables(tables).to_pylist() if row["id"] % 5 != 1]
+    rows = [row for row in rows if not 40 <= row["id"] < 80]
+    assert dataset.to_table().to_pylist() == rows
+    batches = list(dataset.to_batches())
+    assert all(batch.num_rows for batch in batches)
+    assert pa.Table.from_batches(batches).to_pylist() == rows
+
+
 def outcome(read: Callable[[], pa.Table]) -> object:
     try:
         return read().to_pylist()

@@ -91,11 +91,13 @@ def _windows_as_batches(
             total = sum(one.stop - one.start for one in ranges)
             yield from _stream_windows(view, ranges, total, options)
             continue
-        whole = _as_table(view, found).combine_chunks().to_batches()[0]
+        arrays, counts = found
+        whole = _as_table(view, arrays).combine_chunks().to_batches()
         first = 0
-        for one in ranges:
-            yield whole.slice(first, one.stop)
-            first += one.stop
+        for count in counts:
+            if count:
+                yield whole[0].slice(first, count)
+            first += count
 
 
 def _stream_windows(
@@ -224,7 +226,7 @@ def _read_part(
     if isinstance(part, SmallFragments):
         found = part.read(view)
         if found is not None:
-            for column, arrays in zip(chunks, found, strict=True):
+            for column, arrays in zip(chunks, found[0], strict=True):
                 column.extend(arrays)
             return
         part = part.ranges

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.errors import StoreError
 from glaive.file.v2.small_files import MAX_BYTES, read_small_files
@@ -32,16 +35,21 @@ _MOST_BYTES = 4 * 1024 * 1024
 class SmallFragments:
     """Neighbouring ranges of a plan, each the whole of a small fragment.
 
-    Their files have columns ``column_indices`` for ``fields``, in this order.
+    Their files have columns ``column_indices`` for ``fields``, in this order. ``deleted``
+    tells in which of them rows are deleted.
     """
 
     ranges: Sequence[FragmentRows]
     files: Sequence[table_pb2.DataFile]
+    deleted: Sequence[bool]
     fields: tuple[int, ...]
     column_indices: tuple[int, ...]
 
-    def read(self, view: View) -> list[list[pa.Array]] | None:
-        """Chunks per field of the view, or ``None`` when they must be read one by one."""
+    def read(self, view: View) -> tuple[list[list[pa.Array]], list[int]] | None:
+        """Chunks per field of the view, and live rows per range.
+
+        ``None`` when the fragments must be read one by one.
+        """
         column_of = dict(zip(self.fields, self.column_indices, strict=True))
         get = view.snapshot.store.get
         try:
@@ -49,7 +57,32 @@ class SmallFragments:
         except StoreError:
             return None  # the reader of single files tells what is wrong
         rows = [one.stop for one in self.ranges]
-        return read_small_files(files, rows, view.projection.fields, column_of)
+        found = read_small_files(files, rows, view.projection.fields, column_of)
+        if found is None or not any(self.deleted):
+            return None if found is None else (found, rows)
+        keep = self._live(view)
+        starts = list(accumulate(rows[:-1], initial=0))
+        live = np.add.reduceat(keep, starts, dtype=np.int64).tolist()
+        mask = pa.array(keep)
+        return [_filtered(chunks, mask) for chunks in found], live
+
+    def _live(self, view: View) -> NDArray[np.bool_]:
+        """One flag per physical row: whether it is not deleted."""
+        keep = np.ones(sum(one.stop for one in self.ranges), np.bool_)
+        first = 0
+        for one, some in zip(self.ranges, self.deleted, strict=True):
+            if some:
+                fragment = view.snapshot.manifest.fragment(one.position)
+                live = view.snapshot.live_rows(fragment)
+                if live is not None:
+                    keep[first + live.deleted] = False
+            first += one.stop
+        return keep
+
+
+def _filtered(chunks: list[pa.Array], mask: pa.Array) -> list[pa.Array]:
+    found: list[pa.Array] = pa.chunked_array(chunks).filter(mask).chunks
+    return found
 
 
 def find_small(
@@ -100,13 +133,15 @@ def _run(
         if size > _MOST_BYTES or file.column_indices != head.column_indices:
             break
         files.append(file)
-    return SmallFragments(ranges[start : start + len(files)], files, fields, columns)
+    run = ranges[start : start + len(files)]
+    deleted = [wire[one.position].HasField("deletion_file") for one in run]
+    return SmallFragments(run, files, deleted, fields, columns)
 
 
 def _small_file(wire: table_pb2.DataFragment, rows: FragmentRows) -> table_pb2.DataFile | None:
     """The one small file of a fragment of which all rows are read."""
     files = wire.files
-    if len(files) != 1 or wire.HasField("deletion_file"):
+    if len(files) != 1:
         return None
     if rows.start or rows.stop != wire.physical_rows:
         return None
