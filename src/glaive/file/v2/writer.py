@@ -70,10 +70,14 @@ class WrittenFileV2:
 
 @dataclass(slots=True)
 class _Queue:
-    """Arrays of one top-level field that wait for a page."""
+    """Arrays of one top-level field that wait for a page.
+
+    ``per_row`` is how many entries a row has in the first of its columns.
+    """
 
     node: Node
     budget: int
+    per_row: int
     arrays: list[pa.Array]
     waiting: int = 0
     written: int = 0
@@ -165,9 +169,11 @@ class FileV2Writer:
         )
         column_of, nodes = self._trees(schema)
         self._column_of = column_of
-        self._queues = [
-            _Queue(node, page_bytes * sum(1 for _ in node.leaves()), []) for node in nodes
-        ]
+        self._queues = []
+        for node in nodes:
+            leaves = list(node.leaves())
+            per_row = leaves[0].entries_per_row
+            self._queues.append(_Queue(node, page_bytes * len(leaves), per_row, []))
         self._columns: list[Any] = [_column_metadata() for _ in column_of]
         self._rows = 0
         self._global_places: list[ByteRange] = []
@@ -208,7 +214,9 @@ class FileV2Writer:
                     blobs = self._blobs
                     queue.put(blobs.describe(field, chunk, field.name) if blobs else chunk)
         self._rows += batch.num_rows
-        self._flush([queue for queue in self._queues if queue.waiting >= queue.budget], last=False)
+        full = [queue for queue in self._queues if queue.waiting >= queue.budget]
+        if full:
+            self._flush(full, last=False)
 
     def finish(self) -> WrittenFileV2:
         """Write what waits, the metadata and the footer; the file becomes visible."""
@@ -257,11 +265,10 @@ class FileV2Writer:
         jobs = ((queue, page) for queue in queues for page in queue.pages(last=last))
         small = sum(queue.waiting for queue in queues) < _ALONE_BYTES
         for queue, pages in map(self._encode, jobs) if small else ordered_map(self._encode, jobs):
-            per_row = next(queue.node.leaves()).entries_per_row
             for columns in pages:
                 for column, page in columns:
                     self._append(column, page, queue.written)
-                queue.written += columns[0][1].rows // per_row
+                queue.written += columns[0][1].rows // queue.per_row
 
     def _encode(
         self, job: tuple[_Queue, pa.Array]
