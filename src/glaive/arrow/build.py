@@ -72,6 +72,9 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
     SchemaError
         They take more than ``MAX_IMPLIED`` bytes.
     """
+    if pa.types.is_null(kind):
+        # Without the bitmap that Arrow would make and not look at.
+        return pa.Array.from_buffers(kind, count, [None], count)
     _check_implied(_null_bits(kind) * count, kind)
     nulls: Any = pa.nulls
     return cast("pa.Array", nulls(count, kind))
@@ -82,7 +85,7 @@ def _null_bits(kind: Any) -> int:
     if isinstance(kind, pa.BaseExtensionType):
         return _null_bits(kind.storage_type)
     if pa.types.is_null(kind):
-        return 0
+        return 1
     if pa.types.is_fixed_size_list(kind):
         return 1 + int(kind.list_size) * _null_bits(kind.value_type)
     if pa.types.is_struct(kind):
