@@ -63,6 +63,7 @@ def values_of(block: Block) -> list[Any]:
         items = values_of(block.items)
         indices = values_of(block.indices)
         return [items[int.from_bytes(index, "little")] for index in indices]
+    assert isinstance(block, Constant)
     return values_of(block.value) * block.count
 
 

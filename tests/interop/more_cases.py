@@ -138,8 +138,9 @@ def _json(rng: Rng, count: int) -> Any:
         else ("[]", "12", '"text"', "-0.5", "null")[at % 5]
         for at in rng.integers(0, 10_000, count).tolist()
     ]
-    texts = [None if gone else text for text, gone in zip(texts, rng.random(count) < 0.2)]  # noqa: B905  # as many
-    return pa.array(texts, pa.json_())
+    null = rng.random(count) < 0.2
+    some = [None if gone else text for text, gone in zip(texts, null.tolist(), strict=True)]
+    return pa.array(some, pa.json_())
 
 
 def _uuid(rng: Rng, count: int) -> Any:

@@ -104,6 +104,8 @@ def in_pieces(source: pa.Table) -> list[pa.RecordBatch]:
 
 def weight(piece: pa.RecordBatch) -> int:
     array: Any = piece.column(0)
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        array = array.cast(pa.binary())
     return int(array.indices.nbytes if pa.types.is_dictionary(array.type) else array.nbytes)
 
 
@@ -181,5 +183,5 @@ def test_versions_take_what_they_take_there(tmp_path: Path, name: str, version: 
     assert "'c" in str(refused.value) or "member" in str(refused.value)
     for other in re.findall(r"data_storage_version ([0-9., or]+)", str(refused.value)):
         for taker in re.findall(r"[0-9]\.[0-9]", other):
-            assert PROFILES[taker]
+            assert taker in PROFILES
             assert pylance_takes(source, tmp_path / taker, taker)

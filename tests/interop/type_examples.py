@@ -54,11 +54,13 @@ _VALUES: dict[str, Any] = {
     "null": pa.nulls(2),
 }
 
+_ONE_PAIR: list[Any] = [[("a", 1)]] * ROWS
+
 EXAMPLES: dict[str, tuple[Any, dict[str, str] | None]] = {
     "null": (pa.nulls(ROWS), None),
     "map": (_MAP, None),
     "map with sorted keys": (
-        pa.array([[("a", 1)]] * ROWS, pa.map_(pa.string(), pa.int32(), keys_sorted=True)),
+        pa.array(_ONE_PAIR, pa.map_(pa.string(), pa.int32(), keys_sorted=True)),
         None,
     ),
     "list of maps": (_listed(_MAP), None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,7 @@ def test_damage_is_told_as_by_the_reader_of_single_files(tmp_path: Path) -> None
         fresh = glaive.dataset(dataset.uri)
         every = list(range(10))
         single = [
-            outcome(lambda at=at, fresh=fresh: fresh.to_table(fragments=[fresh.get_fragment(at)]))
-            for at in every
+            outcome(partial(fresh.to_table, fragments=[fresh.get_fragment(at)])) for at in every
         ]
         faults = [one for one in single if isinstance(one, tuple)]
         found = outcome(fresh.to_table)

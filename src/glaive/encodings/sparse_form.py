@@ -19,7 +19,14 @@ from glaive.encodings.slots import ListSlots, Validity
 from glaive.errors import CorruptFileError
 from glaive.types import Where
 
-__all__ = ["MAX_LISTED", "MAX_SLOTS", "LayerForm"]
+__all__ = [
+    "MAX_LISTED",
+    "MAX_SLOTS",
+    "LayerForm",
+    "ListForm",
+    "NumberForm",
+    "ValidityForm",
+]
 
 MAX_SLOTS = 2**32 - 1
 """Slots of a layer at most."""
@@ -42,6 +49,7 @@ class NumberForm(NamedTuple):
 
     @classmethod
     def of(cls, encoding: Any, count: int, slots: int, what: str, where: Where) -> Self:
+        """Check that so many numbers can be listed for so many slots."""
         if count > min(slots, MAX_LISTED):
             raise CorruptFileError(
                 what,
@@ -53,9 +61,11 @@ class NumberForm(NamedTuple):
 
     @property
     def buffers(self) -> int:
+        """Buffers the sequence takes: none where its description says it all."""
         return int(self.encoding.has_payload)
 
     def read(self, buffers: Buffers, what: str, where: Where) -> NDArray[Any]:
+        """Take the sequence's buffer, if it has one, and decode the numbers."""
         data = next(buffers) if self.encoding.has_payload else pa.py_buffer(b"")
         return read_numbers(self.encoding, data, self.length, _BITS, what, where)
 
@@ -80,6 +90,7 @@ class ValidityForm(NamedTuple):
 
     @classmethod
     def of(cls, message: Any, slots: int, where: Where) -> Self:
+        """Parse and check the validity of a layer with so many slots."""
         if message.meaning not in (_NULL_POSITIONS, _VALID_POSITIONS):
             raise CorruptFileError(
                 "meaning of validity",
@@ -93,6 +104,7 @@ class ValidityForm(NamedTuple):
         return cls(positions, message.meaning == _VALID_POSITIONS)
 
     def read(self, buffers: Buffers, slots: int, where: Where) -> Validity:
+        """Decode the positions, taking their buffer."""
         positions = self.positions.read_positions(buffers, slots, "validity positions", where)
         return Validity(slots, positions, self.are_valid)
 
@@ -106,6 +118,7 @@ class ListForm(NamedTuple):
 
     @classmethod
     def of(cls, message: Any, slots: int, where: Where) -> Self:
+        """Parse and check the lists of a layer with so many slots."""
         lists, items = message.num_non_empty_positions, message.num_child_slots
         if items > MAX_SLOTS or items < lists:
             raise CorruptFileError(
@@ -121,6 +134,7 @@ class ListForm(NamedTuple):
         )
 
     def read(self, buffers: Buffers, slots: int, where: Where) -> ListSlots:
+        """Decode positions, counts and validity, taking their buffers in this order."""
         positions = self.positions.read_positions(buffers, slots, "positions of lists", where)
         counts = self.counts.read(buffers, "counts of lists", where)
         ends = np.zeros(len(counts) + 1, np.uint64)

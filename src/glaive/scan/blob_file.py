@@ -216,7 +216,7 @@ def _reopen(
     own: bool,  # noqa: FBT001  # called by pickle, with positions only
     buffer_size: int,
     position: int,
-    closed: bool,  # noqa: FBT001
+    closed: bool,  # noqa: FBT001  # called by pickle, with positions only
 ) -> BlobFile:
     file = BlobFile(BlobPlace(store, path, offset, size, own), buffer_size)
     file.seek(position)

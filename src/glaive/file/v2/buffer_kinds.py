@@ -1,6 +1,7 @@
 """What the buffers of a page hold, as its encoding tells.
 
-Specification: "Buffers" in ``docs/format/pages.md``, ``docs/format/arrays.md``.
+Specification: the buffers of each layout in ``docs/format/pages.md``, ``docs/format/planes.md``
+and ``docs/format/arrays.md``.
 """
 
 from __future__ import annotations
