@@ -116,6 +116,15 @@ def _is_hidden_empty(at: _Place) -> bool:
     return lists or first
 
 
+def _is_text_list(at: _Place) -> bool:
+    kind = at.field.arrow_type
+    if at.field.children or not pa.types.is_fixed_size_list(kind):
+        return False
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return _is_bytes(kind) or pa.types.is_dictionary(kind)
+
+
 def _is_null_dictionary(at: _Place) -> bool:
     return at.field.logical_type.startswith("dict:null:")
 
@@ -167,6 +176,7 @@ FEATURES: dict[str, Callable[[_Place], bool]] = {
     "packed structs with fixed-size lists as members": _is_list_member,
     "packed structs without members": _is_empty_packed,
     "empty structs in lists, or as the first of several members": _is_hidden_empty,
+    "fixed-size lists of strings, binary or dictionaries": _is_text_list,
     "dictionaries of nulls": _is_null_dictionary,
     "binary of 0 bytes": _is_no_bytes,
 }

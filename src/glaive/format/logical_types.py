@@ -74,17 +74,6 @@ _NAMES: Final[dict[pa.DataType, str]] = {
     pa.binary_view(): "binary",
 }
 
-_NO_FIXED_LISTS: Final = frozenset(
-    {
-        pa.string(),
-        pa.large_string(),
-        pa.string_view(),
-        pa.binary(),
-        pa.large_binary(),
-        pa.binary_view(),
-    }
-)
-
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
 _NO_HINT: Final = frozenset({"struct", "null"})
 
@@ -224,8 +213,7 @@ def _fixed_size_list(arrow: Any, column: str) -> str:
         return f"fixed_size_list:{BFLOAT16}:{arrow.list_size}"
     if pa.types.is_fixed_size_list(item):
         return f"fixed_size_list:{_fixed_size_list(item, column)}:{arrow.list_size}"
-    fixed = not (isinstance(item, pa.BaseExtensionType) or item in _NO_FIXED_LISTS)
-    if not fixed or pa.types.is_nested(item) or pa.types.is_dictionary(item):
+    if isinstance(item, pa.BaseExtensionType) or pa.types.is_nested(item):
         raise SchemaError(
             f"column {column!r}: a fixed_size_list cannot hold {item} here. "
             "Cast the column to list before writing it."
