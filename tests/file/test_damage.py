@@ -181,6 +181,31 @@ def test_more_rows_than_can_be_counted_are_refused(tmp_path: Path, rows: int) ->
             reader.bind(reader.schema.fields)
 
 
+def test_indices_of_2_0_may_be_null_as_well_as_items(tmp_path: Path) -> None:
+    """Items with a null, and indices that a damaged message makes null."""
+
+    def damage(message: Any) -> None:
+        indices = message.dictionary.indices
+        flat = indices.SerializeToString()
+        indices.Clear()
+        indices.nullable.some_nulls.values.ParseFromString(flat)
+        validity = indices.nullable.some_nulls.validity.flat
+        validity.bits_per_value = 1
+        validity.buffer.buffer_index = 0
+
+    keys = pa.array((np.arange(ROWS) % 3).astype(np.int8))
+    items = pa.array(["p", None, "r"])
+    written = pa.table({"k": pa.DictionaryArray.from_arrays(keys, items)})
+    store = LocalStore(str(tmp_path))
+    writer = create_writer(store, "file.lance", LanceSchema.from_arrow(written.schema), "2.0")
+    writer.write(written)
+    writer.finish()
+    whole = (tmp_path / "file.lance").read_bytes()
+    _read_everything(tmp_path, whole)
+    changed = rewritten(whole, lambda _, columns: page_message(columns[0].pages[0], damage))
+    _read_everything(tmp_path, changed)
+
+
 @pytest.mark.parametrize("items", [2**31, 2**61 + 1, 2**64 - 1])
 def test_more_dictionary_items_than_can_be_counted_are_refused(tmp_path: Path, items: int) -> None:
     def lie(message: Any) -> None:

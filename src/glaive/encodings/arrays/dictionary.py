@@ -165,12 +165,17 @@ class Dictionary(ArrayEncoding):
 
     def _dictionary(self, indices: Any, items: _Items, where: Where) -> pa.Array:
         count = len(indices)
-        numbers = np.asarray(indices) if count else np.empty(0, np.int64)
+        gone = indices.null_count > 0
+        # Arrow would make floats of integers with nulls.
+        filled = indices.fill_null(0) if gone else indices
+        numbers = np.asarray(filled) if count else np.empty(0, np.int64)
         if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_items:
             found = f"indices from {numbers.min()} to {numbers.max()}"
             raise _beyond(self.num_items, found, where)
         if items.places is not None:
             places = items.places[numbers.astype(np.int64)]
+            if gone:
+                places[np.asarray(indices.is_null())] = -1
             indices = pa.array(places, mask=places < 0).cast(indices.type)
         return pa.DictionaryArray.from_arrays(
             indices, items.values, ordered=self.kind.ordered, safe=False
