@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
 from glaive.encodings.plan import chain, join
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.row_runs import RowRuns
@@ -197,4 +198,4 @@ def concat(arrays: Sequence[Any]) -> Any:
 
 def pick(array: Any, positions: Positions) -> Any:
     """Values at positions within the array."""
-    return array.take(pa.array(np.ascontiguousarray(positions, np.int64)))
+    return array.take(number_array(positions))

@@ -10,7 +10,6 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
+from glaive.arrow.buffers import number_array
 from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
@@ -155,8 +155,7 @@ def _single_value(array: pa.Array) -> Block | None:
     bits = _as_bits(array)
     one = bits[first]
     step = max(1, len(bits) // _SCALAR_SAMPLE)
-    places: Any = pa.array(np.arange(0, len(bits), step))
-    sample = bits.take(places)
+    sample = bits.take(number_array(np.arange(0, len(bits), step)))
     for values in (sample, bits):
         if pc.all(pc.equal(values, one)).as_py() is False:
             return None

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.presented import PresentedColumns, present
 from glaive.file.protocol import BoundColumn, BoundColumns
@@ -119,8 +120,8 @@ class BoundFragment:
     def system(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Row ids or addresses of physical rows."""
         if name == ROW_ID and self.stable_ids:
-            return pa.array(self.row_ids[rows])
-        return pa.array(rows.astype(np.uint64) + np.uint64(self.fragment.id << 32))
+            return number_array(self.row_ids[rows])
+        return number_array(rows.astype(np.uint64) + np.uint64(self.fragment.id << 32))
 
 
 def bind_fragment(

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
 from glaive.config import settings
 from glaive.errors import OptionError, RowIndexError
 from glaive.io.pool import gather, ordered_map
@@ -141,7 +142,7 @@ def _put_back(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
     ]
     batch = pa.RecordBatch.from_arrays(whole, schema=table.schema)
     options = pc.TakeOptions(boundscheck=False)
-    moved = pc.call_function("take", [batch, pa.array(back)], options)
+    moved = pc.call_function("take", [batch, number_array(back)], options)
     return pa.Table.from_batches([moved], table.schema)
 
 

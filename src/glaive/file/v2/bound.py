@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.protocol import Fetch, Leaf, PageReader
 from glaive.errors import CorruptFileError, RowIndexError
@@ -243,7 +244,7 @@ def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> Any:
         return whole
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return whole.take(pa.array(back, pa.int64()))
+    return whole.take(number_array(back))
 
 
 class FileColumns:
