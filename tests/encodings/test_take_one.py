@@ -106,3 +106,20 @@ def test_offsets_that_leave_their_chunk_are_damaged(first: int, last: int) -> No
     data = pa.py_buffer(first.to_bytes(4, "little") + last.to_bytes(4, "little") + b"abcdefgh")
     with pytest.raises(CorruptFileError, match="offsets of chunk 0"):
         Plain(32).take_one(data, [(0, 16)], 1, 0, WHERE)
+
+
+@pytest.mark.parametrize("bits", sorted(WIDTHS))
+def test_every_width_and_row_of_a_packed_block(bits: int) -> None:
+    """Values that straddle two words by any number of bits, in the first and last lane."""
+    rng = np.random.default_rng(bits)
+    lanes = 1024 // bits
+    encoding = InlineBitpacking(bits)
+    for width in range(bits + 1):
+        values = rng.integers(0, 2**width - 1, 1024, WIDTHS[bits], endpoint=True)
+        values[0] = 2**width - 1
+        encoded = encoding.encode_mini(FixedWidth(pa.py_buffer(values.tobytes()), bits, 1024))
+        data = pa.py_buffer(encoded.buffers[0].tobytes())
+        pieces = [(0, data.size)]
+        for index in (*range(0, 1024, lanes), *range(lanes - 1, 1024, lanes)):
+            one = encoding.take_one(data, pieces, 1024, index, WHERE)
+            assert int.from_bytes(one.values.to_pybytes(), "little") == values[index]
