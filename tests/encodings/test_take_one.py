@@ -18,6 +18,7 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
+from glaive.kernels._tier import force_tier
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings
 from glaive.types import Where
@@ -123,3 +124,13 @@ def test_every_width_and_row_of_a_packed_block(bits: int) -> None:
         for index in (*range(0, 1024, lanes), *range(lanes - 1, 1024, lanes)):
             one = encoding.take_one(data, pieces, 1024, index, WHERE)
             assert int.from_bytes(one.values.to_pybytes(), "little") == values[index]
+        chunks = MiniChunks(
+            data, (np.array([0]),), (np.array([data.size]),), np.array([1024]), WHERE
+        )
+        every, first = np.arange(1024), np.zeros(1024, np.int64)
+        for tier in ("numpy", "numba"):
+            with force_tier(tier):
+                taken = encoding.take_mini(chunks, first, every)
+                decoded = encoding.decode_mini(chunks)
+            assert taken.values.to_pybytes()[: values.nbytes] == values.tobytes()
+            assert decoded.values.to_pybytes()[: values.nbytes] == values.tobytes()
