@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.history import find_version, version_as_of
+from glaive.dataset.opened import OpenedVersion
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.uri import open_store
 from glaive.scan.session import Session
@@ -111,7 +112,7 @@ def dataset(
 
 def write_dataset(
     data_obj: object,
-    uri: str | os.PathLike[str] | LanceDataset,
+    uri: str | os.PathLike[str] | OpenedVersion,
     schema: pa.Schema | None = None,
     mode: str = "create",
     *,
@@ -216,8 +217,8 @@ def write_dataset(
         progress=progress,
         encoding_options=encoding_options,
     )
-    if isinstance(uri, LanceDataset):
-        opened: LanceDataset | None = uri
+    if isinstance(uri, OpenedVersion):
+        opened: OpenedVersion | None = uri
         store, place, storage_options = uri.store, uri.uri, uri.storage_options
     else:
         opened, store = None, open_store(uri, storage_options)

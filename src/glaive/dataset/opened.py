@@ -1,0 +1,156 @@
+"""One opened version of a dataset: what it consists of, and what can be said without reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import pyarrow as pa
+
+from glaive.dataset.history import find_version
+from glaive.dataset.stats import LanceStats
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.fields import LanceSchema
+from glaive.format.flags import Feature
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.view import Views
+from glaive.table.versions import latest
+
+__all__ = ["OpenedVersion"]
+
+
+class OpenedVersion:
+    """Store, manifest and session of a dataset; the part of ``LanceDataset`` that describes."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        manifest: Manifest,
+        *,
+        uri: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self.uri = store.uri if uri is None else uri
+        self.store = store
+        self.storage_options = storage_options
+        self._session = Session() if session is None else session
+        self._open(manifest)
+
+    def _open(self, manifest: Manifest) -> None:
+        # One assignment: other threads see the old version or the new one.
+        snapshot = Snapshot(self.store, manifest, self._session, self.storage_options)
+        self._views = Views(snapshot)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version, ready to be read."""
+        return self._views.snapshot
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the version consists of."""
+        return self._views.snapshot.manifest
+
+    def _at(self, manifest: Manifest) -> Self:
+        """The dataset at another version, with the same opened files."""
+        return type(self)(
+            self.store,
+            manifest,
+            uri=self.uri,
+            storage_options=self.storage_options,
+            session=self._session,
+        )
+
+    def __repr__(self) -> str:
+        return f"LanceDataset({self.uri!r}, version={self.version})"
+
+    def __len__(self) -> int:
+        return self.snapshot.num_rows
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_reopen, (type(self), self.store, self.uri, self.version, self.storage_options))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns as an Arrow schema."""
+        return self.manifest.schema.presented()
+
+    @property
+    def lance_schema(self) -> LanceSchema:
+        """Columns with their field ids."""
+        return self.manifest.schema
+
+    @property
+    def schema_metadata(self) -> dict[str, str]:
+        """Metadata of the Arrow schema, as text."""
+        return {k: v.decode("utf-8", "replace") for k, v in self.manifest.schema.metadata.items()}
+
+    def session(self) -> Session:
+        """What this dataset and others at hand share: the cache of opened files."""
+        return self._session
+
+    @property
+    def version(self) -> int:
+        """Number of this version."""
+        return self.manifest.version
+
+    @property
+    def latest_version(self) -> int:
+        """Number of the newest version. One listing."""
+        return latest(self.store).version
+
+    @property
+    def data_storage_version(self) -> str:
+        """Format version of new data files, such as ``"2.2"``."""
+        return str(self.manifest.data_format)
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether row ids stay the same when rows move."""
+        return self.manifest.uses(Feature.STABLE_ROW_IDS)
+
+    @property
+    def max_field_id(self) -> int:
+        """Highest field id of the schema."""
+        return self.manifest.schema.max_field_id
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the version has indices."""
+        return bool(self.manifest.indices)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Free metadata of the table."""
+        return dict(self.manifest.table_metadata)
+
+    def config(self) -> dict[str, str]:
+        """Configuration of the table."""
+        return dict(self.manifest.config)
+
+    @property
+    def partition_expression(self) -> object:
+        """Not offered: Lance datasets are not partitioned by expressions."""
+        raise UnsupportedFeatureError(
+            "partition_expression: Lance datasets are not partitioned by expressions"
+        )
+
+    @property
+    def stats(self) -> LanceStats:
+        """Figures about this version."""
+        return LanceStats(self.snapshot)
+
+
+def _reopen(
+    kind: Any,
+    store: ObjectStore,
+    uri: str,
+    version: int,
+    storage_options: Mapping[str, str] | None,
+) -> Any:
+    manifest = find_version(store, version)
+    return kind(store, manifest, uri=uri, storage_options=storage_options)

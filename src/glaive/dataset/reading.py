@@ -1,0 +1,189 @@
+"""Reading a dataset: scans, takes, blobs, fragments. Each method hands on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from glaive.dataset.fragment import LanceFragment
+from glaive.dataset.opened import OpenedVersion
+from glaive.dataset.sampling import sample_positions, slice_options
+from glaive.dataset.scanner import Scanner
+from glaive.errors import NotFoundError, UnsupportedFeatureError
+from glaive.scan.options import ScanOptions
+from glaive.scan.projection import column_names
+from glaive.scan.take import take
+
+if TYPE_CHECKING:
+    from glaive.scan.blob_file import BlobFile
+
+__all__ = ["Reading"]
+
+
+class Reading(OpenedVersion):
+    """The part of ``LanceDataset`` that reads."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Stream all rows to another Arrow library."""
+        return self.scanner().__arrow_c_stream__(requested_schema)
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> Scanner:
+        """Describe a scan; the options are those of :class:`glaive.scan.options.ScanOptions`."""
+        return Scanner.of(
+            self._views, columns=columns, filter=filter, limit=limit, offset=offset, **options
+        )
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """Read into a table; options as for :meth:`scanner`."""
+        return self.scanner(columns, filter, limit, offset, **options).to_table()
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream record batches in bounded memory; options as for :meth:`scanner`."""
+        return self.scanner(columns, filter, limit, offset, **options).to_batches()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
+        options, kwargs = ScanOptions.split(kwargs)
+        return self.scanner(columns, filter, limit, offset, **options).to_pandas(**kwargs)
+
+    def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
+
+        Positions may repeat. A position beyond the rows is a ``RowIndexError``.
+        """
+        return take(self._views.take(column_names(columns, pruning=True)), indices)
+
+    def take_blobs(
+        self,
+        blob_column: str,
+        ids: object = None,
+        addresses: object = None,
+        indices: object = None,
+        *,
+        buffer_size: int = 0,
+    ) -> list[BlobFile | None]:
+        """Values of a blob column as files, in the order given.
+
+        Exactly one of row ``ids``, row ``addresses`` and positions (``indices``) is given.
+        Nulls are ``None``. Reads where the values are, none of their bytes.
+        """
+        from glaive.dataset.take_blobs import take_blobs
+
+        rows = {"ids": ids, "addresses": addresses, "indices": indices}
+        return take_blobs(self._views, blob_column, rows, buffer_size=buffer_size)
+
+    def read_blobs(
+        self,
+        blob_column: str,
+        ids: object = None,
+        addresses: object = None,
+        indices: object = None,
+        *,
+        io_buffer_size: int | None = None,
+        preserve_order: bool | None = None,
+    ) -> list[tuple[int, bytes | None]]:
+        """Row address and bytes of each value; rows as for :meth:`take_blobs`.
+
+        Near values are read with one request. In the order given, unless ``preserve_order``
+        is False: then by address. ``io_buffer_size`` has no effect.
+        """
+        from glaive.dataset.take_blobs import read_blobs
+
+        rows = {"ids": ids, "addresses": addresses, "indices": indices}
+        return read_blobs(self._views, blob_column, rows, in_order=preserve_order is not False)
+
+    def read_blob_ranges(
+        self,
+        blob_column: str,
+        requests: Sequence[tuple[int, int, int]],
+        *,
+        selector: str,
+        io_buffer_size: int | None = None,
+        preserve_order: bool | None = None,
+    ) -> list[tuple[int, int, bytes | None]]:
+        """Parts of values: number of the request, row address, bytes.
+
+        Requests are ``(row, offset, length)``, where ``selector`` says whether rows are
+        ``"ids"``, ``"addresses"`` or ``"indices"``. Nulls give ``None``.
+        """
+        from glaive.dataset.take_blobs import read_ranges
+
+        return read_ranges(self._views, blob_column, requests, selector)
+
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first rows."""
+        return self.to_table(limit=num_rows, **options)
+
+    def slice(self, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows ``start`` to ``end``, as far as there are."""
+        return self.to_table(columns, **slice_options(start, end))
+
+    def sample(
+        self,
+        num_rows: int,
+        columns: Sequence[str] | None = None,
+        randomize_order: bool = True,
+    ) -> pa.Table:
+        """Random rows, each at most once; in dataset order unless ``randomize_order``."""
+        rows = sample_positions(len(self), num_rows, randomize_order=randomize_order)
+        return self.take(rows, columns)
+
+    def count_rows(self, filter: object = None) -> int:
+        """Live rows, from the manifest alone."""
+        if filter is None:
+            return self.snapshot.num_rows
+        return self.scanner(filter=filter).count_rows()
+
+    # ----------------------------------------------------------------- fragments
+
+    def fragment_ids(self) -> list[int]:
+        """Ids of the fragments, in order."""
+        ids: list[int] = self.manifest.fragment_ids.tolist()
+        return ids
+
+    def get_fragments(self, filter: object = None) -> list[LanceFragment]:
+        """All fragments, in order. ``filter`` is there for the name only."""
+        if filter is not None:
+            raise UnsupportedFeatureError(
+                "get_fragments: 'filter' is not supported. Leave it out, and filter the rows."
+            )
+        views = self._views
+        return [LanceFragment(views, at) for at in range(views.snapshot.manifest.num_fragments)]
+
+    def get_fragment(self, fragment_id: int) -> LanceFragment | None:
+        """The fragment with this id; ``None`` if the version has none such."""
+        views = self._views
+        try:
+            return LanceFragment(views, views.snapshot.manifest.position_of(fragment_id))
+        except NotFoundError:
+            return None
