@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from glaive.arrow.extensions import to_type
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch
-from glaive.file.protocol import BoundColumn, BoundColumns
+from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 
 __all__ = ["PresentedColumn", "PresentedColumns", "present"]
 
 
-class PresentedColumn:
+class PresentedColumn(Searchable):
     """One field as another type (a ``BoundColumn``)."""
 
     def __init__(self, column: BoundColumn, field: pa.Field) -> None:

@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.conditions import Condition
 from glaive.encodings.protocol import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
-from glaive.types import FormatVersion
+from glaive.types import FormatVersion, RowRange
 
-__all__ = ["BoundColumn", "BoundColumns", "FileReader", "FileWriter", "WrittenFile"]
+__all__ = [
+    "BoundColumn",
+    "BoundColumns",
+    "Entries",
+    "FileReader",
+    "FileWriter",
+    "Searchable",
+    "WrittenFile",
+]
+
+Entries = Callable[[pa.Array], pa.BooleanArray]
+"""Which of some values pass; called with distinct values of a column, the last of them null."""
+
+
+class Searchable:
+    """Rows by what a condition says of their values, without an array of the values.
+
+    These defaults know no way, and send the caller to ``read`` and the condition's ``mask``.
+    """
+
+    __slots__ = ()
+
+    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows among ``start`` to ``stop`` that pass, ascending.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            None when there is no quicker way than to read the rows and apply the condition.
+
+        Raises
+        ------
+        CorruptFileError
+            A page is damaged.
+        SchemaError
+            The condition is on values of another type.
+        """
+        return None
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
+        """``find`` by a test that is to be made once per distinct value.
+
+        ``passing`` must depend on nothing but the value. It is called once for each
+        dictionary, with its entries and a null at the end. None where there are no
+        dictionaries.
+        """
+        return None
+
+    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
+        """The parts of ``start`` to ``stop``, ascending, in which rows may pass.
+
+        Reads statistics where the file has them, never values.
+        """
+        return [RowRange(start, stop)] if start < stop else []
 
 
 class BoundColumn(Protocol):
@@ -37,6 +91,15 @@ class BoundColumn(Protocol):
 
     def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
+
+    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows among ``start`` to ``stop`` that pass; see :class:`Searchable`."""
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
+        """``find`` by a test that is to be made once per distinct value."""
+
+    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
+        """The parts of ``start`` to ``stop`` in which rows may pass."""
 
 
 class BoundColumns(Protocol):

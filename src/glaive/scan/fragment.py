@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import number_array
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.presented import PresentedColumns, present
-from glaive.file.protocol import BoundColumn, BoundColumns
+from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 from glaive.format.extension import extended
 from glaive.format.fields import Field
 from glaive.format.flags import Feature
@@ -253,7 +253,7 @@ def _within(field: Field, homes: dict[int, int], file: int) -> Field:
     return replace(field, children=kept)
 
 
-class _NullColumn:
+class _NullColumn(Searchable):
     """A column that no file of the fragment has: it was added later."""
 
     def __init__(self, field: pa.Field, rows: int) -> None:
@@ -273,7 +273,7 @@ class _NullColumn:
     plan_take = take
 
 
-class _SplitStruct:
+class _SplitStruct(Searchable):
     """A struct whose members are in several files."""
 
     def __init__(self, field: pa.Field, pieces: Sequence[BoundColumn]) -> None:

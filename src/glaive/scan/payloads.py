@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import as_buffer, pack_flags
 from glaive.encodings.row_runs import join_buffers
 from glaive.errors import SchemaError
-from glaive.file.protocol import BoundColumn
+from glaive.file.protocol import BoundColumn, Searchable
 from glaive.format.blobs import as_binary, has_blobs_v2
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
@@ -25,7 +25,7 @@ from glaive.scan.snapshot import Snapshot
 __all__ = ["PayloadColumn"]
 
 
-class PayloadColumn:
+class PayloadColumn(Searchable):
     """A top-level field with its blobs as values (a ``BoundColumn``)."""
 
     def __init__(

@@ -15,6 +15,7 @@ from glaive.encodings.protocol import Fetch
 from glaive.errors import RowIndexError
 from glaive.file.drive import drive
 from glaive.file.legacy.nodes import Node
+from glaive.file.protocol import Searchable
 from glaive.format.fields import Field
 from glaive.io.store import RangeReader
 
@@ -32,7 +33,7 @@ _GROUP_ROWS = 64 * 1024
 """Rows of smaller pages that are joined to one array."""
 
 
-class LegacyField:
+class LegacyField(Searchable):
     """A top-level field with all pages below it (a ``BoundColumn``)."""
 
     __slots__ = ("_batches", "_cuts", "_node", "_reader", "field", "num_rows")

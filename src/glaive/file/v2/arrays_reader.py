@@ -21,6 +21,7 @@ from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.drive import drive
 from glaive.file.profile import FormatProfile
+from glaive.file.protocol import Searchable
 from glaive.file.v2.array_blobs import BlobReader
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.array_fields import (
@@ -49,7 +50,7 @@ __all__ = ["ArrayField", "ArraysFile"]
 _ARRAY_ENCODING = "lance.encodings.ArrayEncoding"
 
 
-class ArrayField:
+class ArrayField(Searchable):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = ("_node", "_reader", "_where", "field", "num_rows")

@@ -21,6 +21,7 @@ from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.protocol import Fetch, Leaf, PageReader
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.drive import chain, drive, join
+from glaive.file.protocol import Searchable
 from glaive.file.v2.columns import Node
 from glaive.file.v2.grouped import GroupedPage
 from glaive.file.v2.unshred import unshred, unshred_flat
@@ -102,7 +103,7 @@ def _joined(pages: list[PageReader]) -> list[PageReader]:
     return found
 
 
-class FieldColumns:
+class FieldColumns(Searchable):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
