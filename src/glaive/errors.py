@@ -16,6 +16,7 @@ GlaiveError
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
 │   └── ColumnNotFoundError(KeyError, ValueError)    no such column; names the closest ones
+├── FilterError(ValueError)              an expression cannot be understood, or not be computed
 ├── RowIndexError(IndexError)            a row position, id or address beyond the rows there are
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
@@ -36,6 +37,7 @@ __all__ = [
     "DataFileMissingError",
     "DatasetExistsError",
     "DatasetNotFoundError",
+    "FilterError",
     "FormatError",
     "GlaiveError",
     "MissingDependencyError",
@@ -153,6 +155,10 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError):
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         return cls(f"unknown column {name!r} (in {where}){hint} Columns: {shown}")
+
+
+class FilterError(GlaiveError, ValueError):
+    """A filter or a computed column cannot be understood, or not be computed."""
 
 
 class RowIndexError(GlaiveError, IndexError):

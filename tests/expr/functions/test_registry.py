@@ -1,0 +1,23 @@
+"""The registry of scalar functions finds them by name and names the closest ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from glaive.errors import FilterError
+from glaive.expr.functions.registry import find, function, functions
+
+
+def test_a_function_is_found_in_any_case_of_letters() -> None:
+    assert find("UPPER") is find("upper")
+
+
+def test_an_unknown_function_names_the_closest_ones() -> None:
+    with pytest.raises(FilterError, match=r"unknown function 'uper'; did you mean 'upper'"):
+        find("uper")
+
+
+def test_a_name_stands_for_one_function_only() -> None:
+    functions()
+    with pytest.raises(TypeError, match="two functions claim the name 'upper'"):
+        function("upper", takes=find("lower").takes)(find("lower").compute)
