@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from stat import S_ISDIR
@@ -22,6 +22,7 @@ from glaive.errors import StoreError
 from glaive.io.failures import from_system
 from glaive.io.mapped import MappedReader
 from glaive.io.reserve import STEP, release, reserve
+from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 
 __all__ = ["LocalSink", "LocalStore"]
@@ -43,12 +44,19 @@ _NO_LINKS = {
 
 
 class LocalStore:
-    """A directory. Made without touching the disk; directories appear when first written to."""
+    """A directory. Made without touching the disk; directories appear when first written to.
 
-    __slots__ = ("root",)
+    ``options`` are storage options for places that the dataset names elsewhere.
+    """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    __slots__ = ("counters", "options", "root")
+
+    def __init__(
+        self, root: str | os.PathLike[str], options: Mapping[str, str] | None = None
+    ) -> None:
         self.root = os.path.abspath(os.fspath(root))
+        self.options: Mapping[str, str] = options or {}
+        self.counters = IoCounters()
 
     def __repr__(self) -> str:
         return f"LocalStore({self.root!r})"
@@ -60,7 +68,7 @@ class LocalStore:
         return hash(self.root)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LocalStore, (self.root,))
+        return (LocalStore, (self.root, dict(self.options)))
 
     @property
     def uri(self) -> str:
@@ -78,7 +86,7 @@ class LocalStore:
 
     def open(self, path: str, *, size: int | None = None) -> MappedReader:
         """Map a file. The size found on disk is used, whatever ``size`` says."""
-        return MappedReader(self.full(path))
+        return MappedReader(self.full(path), self.counters)
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""
@@ -93,6 +101,7 @@ class LocalStore:
                 os.close(fd)
         except OSError as error:
             raise from_system(error, full, "read") from None
+        self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
@@ -123,7 +132,7 @@ class LocalStore:
 
     def create(self, path: str) -> LocalSink:
         """Start writing a file; its directory is made when there is none."""
-        return LocalSink(self.full(path))
+        return LocalSink(self.full(path), self.counters)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order; each is looked at when it comes."""
@@ -195,10 +204,10 @@ class LocalSink:
     Pieces go straight to the operating system, so they may be reused after ``write``.
     """
 
-    __slots__ = ("_fd", "_full", "_reserved", "_temporary", "position")
+    __slots__ = ("_counters", "_fd", "_full", "_reserved", "_temporary", "position")
 
-    def __init__(self, full: str) -> None:
-        self._full = full
+    def __init__(self, full: str, counters: IoCounters) -> None:
+        self._full, self._counters = full, counters
         folder, _, name = full.rpartition("/")
         self._temporary = f"{folder}/.{name}.{secrets.token_hex(8)}{_TEMPORARY}"
         self.position = 0
@@ -251,6 +260,7 @@ class LocalSink:
         except OSError as error:
             self.abort()
             raise self._failed(error, self._full) from None
+        self._counters.add_write(1, self.position)
 
     def abort(self) -> None:
         """Remove what was written; safe to call twice and after a failure."""

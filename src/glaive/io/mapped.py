@@ -12,6 +12,7 @@ import pyarrow as pa
 from glaive.errors import StoreError
 from glaive.io.failures import beyond_end, from_system
 from glaive.io.mapping import Advice, advise, is_resident, map_file
+from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
 __all__ = ["MappedReader"]
@@ -31,12 +32,13 @@ class MappedReader:
     The size is that of the file when it was opened.
     """
 
-    __slots__ = ("_base", "_cold", "_look_again", "_pattern", "path", "size")
+    __slots__ = ("_base", "_cold", "_counters", "_look_again", "_pattern", "path", "size")
 
     mapped = True
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, counters: IoCounters | None = None) -> None:
         self.path = path
+        self._counters = IoCounters() if counters is None else counters
         self._pattern: Advice = "normal"
         self._cold = False
         self._look_again = 0.0
@@ -67,6 +69,7 @@ class MappedReader:
         """Return the last ``size`` bytes, or all if there are fewer."""
         start = max(0, self.size - size)
         base = self._mapping()
+        self._counters.add_read(1, self.size - start)
         if self.size >= _WORTH_ADVICE:  # else a cold footer costs several small reads
             advise(base, [ByteRange(start, self.size - start)], "willneed")
         return base.slice(start)
@@ -75,11 +78,14 @@ class MappedReader:
         """Return one view per range, in order."""
         base, total = self._mapping(), self.size
         buffers = []
+        together = 0
         for asked in ranges:
             offset, size = asked
             if offset < 0 or size < 0 or offset + size > total:
                 raise beyond_end(self.path, ByteRange(offset, size), total)
+            together += size
             buffers.append(base.slice(offset, size))
+        self._counters.add_read(len(buffers), together)
         return buffers
 
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:

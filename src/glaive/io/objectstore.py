@@ -6,109 +6,56 @@ that would misalign them: buffers keep the alignment they have in the object, as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import BaseError, NotSupportedError, UnknownConfigurationKeyError
-from obstore.store import HTTPStore, MemoryStore, from_url
+from obstore.exceptions import BaseError, NotSupportedError
+from obstore.store import MemoryStore
 
-from glaive.errors import OptionError, StoreError
+from glaive.errors import StoreError
 from glaive.io.failures import beyond_end, from_object_store
-from glaive.io.ranges import coalesce, split
+from glaive.io.gate import Gate
+from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.retry import repeating
+from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 from glaive.types import ByteRange
 
-__all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter", "connect"]
+__all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter"]
 
-_ALIGNMENT = 64
+T = TypeVar("T")
+
 _PART = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
+_AT_ONCE = 10
+"""Requests that obstore makes side by side for one call."""
 _REFUSALS = (BaseError, OSError, ValueError)
-_CLIENT_OPTIONS = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "default_headers",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "timeout",
-        "user_agent",
-    }
-)
-_memories: dict[str, MemoryStore] = {}
-_memories_lock = Lock()
-
-
-def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
-    """Open ``scheme://bucket/prefix``.
-
-    ``memory://name`` is one store per name and process. Options are those of the store
-    (``aws_region``, ``google_service_account``, …) and of its HTTP client (``timeout``,
-    ``allow_http``, …), as obstore names them.
-    """
-    scheme, _, rest = uri.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    prefix = prefix.strip("/")
-    if scheme == "memory":
-        with _memories_lock:
-            store: Any = _memories.setdefault(bucket, MemoryStore())
-    else:
-        store = _remote(scheme, bucket, uri, options)
-    return ObjectStoreAdapter(store, f"{scheme}://{bucket}", prefix, dict(options))
-
-
-def _remote(scheme: str, bucket: str, uri: str, options: Mapping[str, str]) -> Any:
-    client: dict[str, Any] = {}
-    config: Any = {}
-    retry: dict[str, Any] = {}
-    for key, value in options.items():
-        name = key.lower()
-        if name == "client_max_retries":
-            retry["max_retries"] = int(value)
-        elif name == "client_retry_timeout":
-            retry["retry_timeout"] = timedelta(seconds=int(value))
-        elif name in _CLIENT_OPTIONS:
-            client[name] = value
-        else:
-            config[name] = value
-    if scheme == "http" and "allow_http" not in client:
-        client["allow_http"] = "true"
-    try:
-        kinds: dict[str, Any] = {
-            "client_options": client or None,
-            "retry_config": retry or None,
-        }
-        if scheme in ("http", "https"):
-            return HTTPStore.from_url(f"{scheme}://{bucket}", **kinds)
-        return from_url(f"{scheme}://{bucket}", config=config or None, **kinds)
-    except UnknownConfigurationKeyError as error:
-        raise OptionError(
-            f"storage_options for {uri}: {str(error).splitlines()[0]} "
-            "Remove the option or correct its name."
-        ) from None
-    except _REFUSALS as error:
-        raise from_object_store(error, uri, "open") from None
 
 
 class ObjectStoreAdapter:
-    """A prefix of a bucket."""
+    """A prefix of a bucket; :func:`glaive.io.connect.connect` makes one.
 
-    __slots__ = ("_base", "_options", "_prefix", "_store")
+    Reads whose answer breaks off are repeated; what is refused or not answered is repeated by
+    the client beneath. ``options`` are the storage options it was opened with.
+    """
 
-    def __init__(self, store: Any, base: str, prefix: str, options: dict[str, str]) -> None:
-        self._store, self._base, self._prefix, self._options = store, base, prefix, options
+    __slots__ = ("_base", "_prefix", "_store", "counters", "download_retries", "gate", "options")
+
+    def __init__(
+        self,
+        store: Any,
+        base: str,
+        prefix: str,
+        options: Mapping[str, str],
+        *,
+        download_retries: int,
+        gate: Gate,
+        counters: IoCounters,
+    ) -> None:
+        self._store, self._base, self._prefix, self.options = store, base, prefix, options
+        self.download_retries, self.gate, self.counters = download_retries, gate, counters
 
     def __repr__(self) -> str:
         return f"ObjectStoreAdapter({self.uri!r})"
@@ -119,7 +66,9 @@ class ObjectStoreAdapter:
                 f"{self.uri} lives in the memory of this process and cannot be sent to another. "
                 "Use a directory or a bucket."
             )
-        return (connect, (self.uri, self._options))
+        from glaive.io.connect import connect
+
+        return (connect, (self.uri, dict(self.options)))
 
     @property
     def uri(self) -> str:
@@ -140,13 +89,20 @@ class ObjectStoreAdapter:
 
     def open(self, path: str, *, size: int | None = None) -> ObjectReader:
         """Make a reader; no request yet."""
-        return ObjectReader(self._store, self._key(path), self.full(path), size)
+        return ObjectReader(self, self._store, self._key(path), self.full(path), size)
+
+    def reading(self, requests: int, read: Callable[[], T]) -> T:
+        """Return what ``read`` returns, once there is room for so many requests."""
+        with self.gate.passing(min(requests, _AT_ONCE)):
+            return repeating(read, self.download_retries, refusals=_REFUSALS)
 
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
         try:
-            return _aligned(obstore.get(self._store, key).bytes(), 0)
+            data = self.reading(1, lambda: obstore.get(self._store, key).bytes())
+            self.counters.add_read(1, len(data))
+            return aligned(data, 0)
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "read") from None
 
@@ -157,12 +113,13 @@ class ObjectStoreAdapter:
         key = self._key(path)
         try:
             obstore.put(self._store, key, body, mode=mode, use_multipart=False)
+            self.counters.add_write(1, len(body))
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "write") from None
 
     def create(self, path: str) -> ObjectSink:
         """Start a multipart upload."""
-        return ObjectSink(self._store, self._key(path), self.full(path))
+        return ObjectSink(self._store, self._key(path), self.full(path), self.counters)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Objects directly under a prefix, in key order, page by page."""
@@ -175,6 +132,7 @@ class ObjectStoreAdapter:
         key = self._key(prefix) or None
         try:
             for page in obstore.list(self._store, key, chunk_size=1000):
+                self.counters.add_read(1, 0)
                 for found in page:
                     yield ObjectMeta(found["path"][cut:], found["size"], found["last_modified"])
         except _REFUSALS as error:
@@ -184,7 +142,8 @@ class ObjectStoreAdapter:
         """Size and time of an object. One request."""
         key = self._key(path)
         try:
-            found = obstore.head(self._store, key)
+            found = self.reading(1, lambda: obstore.head(self._store, key))
+            self.counters.add_read(1, 0)
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "look up") from None
         return ObjectMeta(path, found["size"], found["last_modified"])
@@ -206,19 +165,24 @@ class ObjectStoreAdapter:
 class ObjectReader:
     """An object read with range requests; near ranges share one."""
 
-    __slots__ = ("_key", "_size", "_store", "path")
+    __slots__ = ("_key", "_place", "_size", "_store", "path")
 
     mapped = False
 
-    def __init__(self, store: Any, key: str, path: str, size: int | None) -> None:
-        self._store, self._key, self.path, self._size = store, key, path, size
+    def __init__(
+        self, place: ObjectStoreAdapter, store: Any, key: str, path: str, size: int | None
+    ) -> None:
+        self._place, self._store, self._key = place, store, key
+        self.path, self._size = path, size
 
     @property
     def size(self) -> int:
         """Bytes in the object; one HEAD unless a request told it before."""
         if self._size is None:
             try:
-                self._size = obstore.head(self._store, self._key)["size"]
+                head = self._place.reading(1, lambda: obstore.head(self._store, self._key))
+                self._size = head["size"]
+                self._place.counters.add_read(1, 0)
             except _REFUSALS as error:
                 raise from_object_store(error, self.path, "look up") from None
         return self._size
@@ -229,18 +193,21 @@ class ObjectReader:
             if self._size is not None:
                 start = max(0, self._size - size)
                 return self.read([ByteRange(start, self._size - start)])[0]
-            answer = obstore.get(
-                self._store, self._key, options={"range": {"suffix": max(size, 1)}}
-            )
-            self._size = answer.meta["size"]
-            data = answer.bytes()
-            return _aligned(data, self._size - len(data))
+            total, data = self._place.reading(1, lambda: self._suffix(max(size, 1)))
+            self._size = total
+            self._place.counters.add_read(1, len(data))
+            return aligned(data, total - len(data))
         except NotSupportedError:  # Azure has no suffix ranges: ask for the size first
             return self.read([ByteRange(max(0, self.size - size), min(size, self.size))])[0]
         except _REFUSALS as error:
             if isinstance(error, StoreError):
                 raise
             raise from_object_store(error, self.path, "read") from None
+
+    def _suffix(self, size: int) -> tuple[int, Any]:
+        """Size of the object, and its last bytes."""
+        answer = obstore.get(self._store, self._key, options={"range": {"suffix": size}})
+        return answer.meta["size"], answer.bytes()
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
@@ -252,9 +219,13 @@ class ObjectReader:
         starts = [request.offset for request in joined.requests]
         lengths = [request.size for request in joined.requests]
         try:
-            answers = obstore.get_ranges(
-                self._store, self._key, starts=starts, lengths=lengths, coalesce=0
+            answers = self._place.reading(
+                len(starts),
+                lambda: obstore.get_ranges(
+                    self._store, self._key, starts=starts, lengths=lengths, coalesce=0
+                ),
             )
+            self._place.counters.add_read(len(starts), joined.size)
         except _REFUSALS as error:
             if not isinstance(error, FileNotFoundError):
                 self._check_again(ranges)
@@ -265,7 +236,7 @@ class ObjectReader:
                 f"cannot read {self.path}: the store answered with fewer bytes than were asked "
                 "for. Try again."
             )
-        buffers = [_aligned(got, at) for got, at in zip(answers, starts, strict=True)]
+        buffers = [aligned(got, at) for got, at in zip(answers, starts, strict=True)]
         return split(ranges, joined, buffers)
 
     def _check_again(self, ranges: Sequence[ByteRange]) -> None:
@@ -295,10 +266,10 @@ class ObjectSink:
     parts already uploaded are left to the bucket's rule for incomplete uploads.
     """
 
-    __slots__ = ("_full", "_writer", "position")
+    __slots__ = ("_counters", "_full", "_writer", "position")
 
-    def __init__(self, store: Any, key: str, full: str) -> None:
-        self._full, self.position = full, 0
+    def __init__(self, store: Any, key: str, full: str, counters: IoCounters) -> None:
+        self._full, self._counters, self.position = full, counters, 0
         try:
             self._writer: Any = obstore.open_writer(store, key, buffer_size=_PART)
         except _REFUSALS as error:
@@ -324,6 +295,7 @@ class ObjectSink:
             writer.close()
         except _REFUSALS as error:
             raise from_object_store(error, self._full, "write") from None
+        self._counters.add_write(1, self.position)
         return self.position
 
     def abort(self) -> None:
@@ -334,15 +306,3 @@ class ObjectSink:
         if self._writer is None:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         return self._writer
-
-
-def _aligned(data: Any, offset: int) -> pa.Buffer:
-    """Wrap an answer so that its address is aligned as ``offset`` is in the object."""
-    buffer = pa.py_buffer(data)
-    phase = offset % _ALIGNMENT
-    if buffer.size == 0 or buffer.address % _ALIGNMENT == phase:
-        return buffer
-    room = pa.allocate_buffer(buffer.size + _ALIGNMENT)
-    start = (phase - room.address) % _ALIGNMENT
-    memoryview(room)[start : start + buffer.size] = memoryview(buffer)
-    return room.slice(start, buffer.size)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from glaive.types import ByteRange
 
-__all__ = ["MAX_GAP", "MAX_REQUEST", "Coalesced", "coalesce", "split"]
+__all__ = ["MAX_GAP", "MAX_REQUEST", "Coalesced", "aligned", "coalesce", "split"]
+
+_ALIGNMENT = 64
 
 MAX_GAP = 64 * 1024
 """Bytes between two ranges up to which one request for both is cheaper than two."""
@@ -75,3 +78,18 @@ def split(
             continue
         buffers.append(answers[at].slice(offset - coalesced.requests[at].offset, size))
     return buffers
+
+
+def aligned(data: Any, offset: int) -> pa.Buffer:
+    """Wrap an answer so that its address is aligned as ``offset`` is in the object.
+
+    A copy only where the answer lies otherwise.
+    """
+    buffer = pa.py_buffer(data)
+    phase = offset % _ALIGNMENT
+    if buffer.size == 0 or buffer.address % _ALIGNMENT == phase:
+        return buffer
+    room = pa.allocate_buffer(buffer.size + _ALIGNMENT)
+    start = (phase - room.address) % _ALIGNMENT
+    memoryview(room)[start : start + buffer.size] = memoryview(buffer)
+    return room.slice(start, buffer.size)

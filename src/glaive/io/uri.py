@@ -8,14 +8,16 @@ from urllib.parse import unquote, urlsplit
 
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
+from glaive.io.storage_options import settle
 from glaive.io.store import ObjectStore
 
 __all__ = ["SCHEMES", "open_object", "open_store"]
 
 SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
-"""What may stand before ``://``."""
+"""What may stand before ``://``, beside what fsspec knows."""
 
 _RENAMED = {"azure": "az", "s3a": "s3"}
+_LOCAL = ("file", "file-object-store")
 
 
 def open_store(
@@ -23,38 +25,55 @@ def open_store(
 ) -> ObjectStore:
     """Return a store rooted at a directory, bucket prefix or place in memory.
 
-    Nothing is read. ``storage_options`` are for object stores; a directory needs none.
+    Nothing is read. ``storage_options`` are for object stores; a directory keeps them for
+    other places that a dataset in it names.
 
     Raises
     ------
     OptionError
-        The scheme is unknown, the place is no text or empty, or a storage option does not exist.
+        The scheme is unknown, the place is no text or empty, or a storage option has a value
+        it cannot have.
+    MissingDependencyError
+        The scheme needs a package that is not installed.
     """
     text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(text, str):
         raise OptionError(f"uri: expected a path or a URI as text, found {uri!r}")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
+    options = settle(storage_options) if storage_options else {}
     scheme, mark, rest = text.partition("://")
     if not mark or len(scheme) < 2:  # "C:\table" is a path
-        return LocalStore(os.path.expanduser(text))
+        return LocalStore(os.path.expanduser(text), options)
     scheme = scheme.lower()
-    if scheme == "file":
+    if scheme in _LOCAL:
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
             raise OptionError(
                 f"{text}: a file URI names no other machine; write file:///{parts.netloc}/…"
             )
-        return LocalStore(unquote(parts.path))
-    if scheme not in SCHEMES:
-        raise OptionError(
-            f"{text}: unknown scheme {scheme!r}; known are a plain path and {', '.join(SCHEMES)}"
-        )
+        return LocalStore(unquote(parts.path), options)
     if not rest.strip("/"):
         raise OptionError(f"{text}: no bucket or name after {scheme}://")
-    from glaive.io.objectstore import connect
+    if scheme not in SCHEMES:
+        return _through_fsspec(text, scheme, rest, options)
+    from glaive.io.connect import connect
 
-    return connect(f"{_RENAMED.get(scheme, scheme)}://{rest}", dict(storage_options or {}))
+    return connect(f"{_RENAMED.get(scheme, scheme)}://{rest}", options)
+
+
+def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) -> ObjectStore:
+    from glaive.io.fsspec import connect_fsspec, is_known
+
+    prefix, plus, inner = scheme.partition("+")
+    if prefix == "fsspec" and plus:
+        return connect_fsspec(f"{inner}://{rest}", options)
+    if is_known(scheme):
+        return connect_fsspec(text, options)
+    raise OptionError(
+        f"{text}: unknown scheme {scheme!r}; known are a plain path, {', '.join(SCHEMES)}, and "
+        "what fsspec knows where it is installed (pip install 'glaive[fsspec]')"
+    )
 
 
 def open_object(

@@ -1,0 +1,51 @@
+"""Credentials from the profiles of the AWS command line, read by boto3 where it is installed.
+
+The client beneath knows keys in options and in the environment, web identities, containers
+and instances. Profiles, single sign-on and assumed roles are what boto3 adds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+__all__ = ["profile_credentials"]
+
+_IN_OPTIONS = ("aws_access_key_id", "aws_skip_signature", "aws_web_identity_token_file")
+_IN_ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+)
+
+
+def profile_credentials(config: Mapping[str, str]) -> Any | None:
+    """A provider of the profile's credentials; ``None`` where others are given or none is set.
+
+    boto3 is loaded only when there is a profile and nothing else says who is asking.
+    """
+    if any(key in config for key in _IN_OPTIONS):
+        return None
+    if any(os.environ.get(key) for key in _IN_ENVIRONMENT):
+        return None
+    if not os.environ.get("AWS_PROFILE") and not _has_file():
+        return None
+    if find_spec("boto3") is None:
+        return None
+    import boto3
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session = boto3.Session()
+    return None if session.get_credentials() is None else Boto3CredentialProvider(session)
+
+
+def _has_file() -> bool:
+    places = (
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+    )
+    return any(os.path.isfile(os.path.expanduser(place)) for place in places)

@@ -1,0 +1,99 @@
+"""From a URI and options to a connected object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
+
+from glaive.config import settings
+from glaive.errors import OptionError
+from glaive.io.failures import from_object_store
+from glaive.io.gate import Gate
+from glaive.io.objectstore import ObjectStoreAdapter
+from glaive.io.stats import IoCounters
+from glaive.io.storage_options import Connection, StoreKind, read_options
+
+__all__ = ["connect"]
+
+_KINDS: Mapping[str, StoreKind] = {
+    "s3": "s3",
+    "gs": "gs",
+    "az": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "http": "http",
+    "https": "http",
+    "memory": "memory",
+}
+_CLASSES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_memories: dict[str, MemoryStore] = {}
+_memories_lock = Lock()
+
+
+def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
+    """Open ``scheme://bucket/prefix``; no request is made.
+
+    ``memory://name`` is one store per name and process.
+
+    Raises
+    ------
+    OptionError
+        An option has a value it cannot have.
+    StoreError
+        The store cannot be reached with these options at all.
+    """
+    scheme, _, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    kind = _KINDS[scheme]
+    connection = read_options(kind, options, uri=uri)
+    if kind == "memory":
+        with _memories_lock:
+            store: Any = _memories.setdefault(bucket, MemoryStore())
+    else:
+        store = _remote(kind, f"{scheme}://{bucket}", uri, connection)
+    return ObjectStoreAdapter(
+        store,
+        f"{scheme}://{bucket}",
+        prefix,
+        dict(options),
+        download_retries=connection.download_retries,
+        gate=Gate(settings.io_concurrency),
+        counters=IoCounters(),
+    )
+
+
+def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any:
+    client = dict(connection.client)
+    if root.startswith("http://"):
+        client.setdefault("allow_http", "true")
+    given: dict[str, Any] = {
+        "client_options": client or None,
+        "retry_config": dict(connection.retry),
+    }
+    if kind == "s3":
+        from glaive.io.aws_profile import profile_credentials
+
+        provider = profile_credentials(connection.config)
+        if provider is not None:
+            given["credential_provider"] = provider
+    try:
+        if kind == "http":
+            return HTTPStore.from_url(root, **given)
+        return _CLASSES[kind].from_url(root, config=dict(connection.config) or None, **given)
+    except UnknownConfigurationKeyError as error:
+        raise OptionError(f"storage_options for {uri}: {_first_line(error)}") from None
+    except (BaseError, OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            raise from_object_store(error, uri, "open") from None
+        raise OptionError(
+            f"storage_options for {uri}: {_first_line(error)}. Correct the value."
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].rstrip(".")

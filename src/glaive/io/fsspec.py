@@ -1,0 +1,367 @@
+"""Objects of any file system that fsspec knows, behind the same contract as the other stores.
+
+For places without a store of their own here (``sftp://``, ``hdfs://``, ``hf://``, …), and for
+any other written as ``fsspec+scheme://``. Storage options go to the file system as they are.
+
+Few of these file systems can put an object only where none is, in one step: writers that
+compete need a commit lock or a manifest store (``docs/guide/stores.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from glaive.config import settings
+from glaive.errors import (
+    MissingDependencyError,
+    ObjectExistsError,
+    OptionError,
+    StoreError,
+)
+from glaive.io.failures import beyond_end, from_object_store, from_system
+from glaive.io.gate import Gate
+from glaive.io.pool import ordered_map
+from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.retry import repeating
+from glaive.io.stats import IoCounters
+from glaive.io.storage_options import DOWNLOAD_RETRIES
+from glaive.io.store import BytesLike, ObjectMeta, PutMode
+from glaive.types import ByteRange
+
+__all__ = ["FsspecReader", "FsspecSink", "FsspecStore", "connect_fsspec", "is_known"]
+
+T = TypeVar("T")
+
+_AT_ONCE = 8
+"""Ranges of one call that are read side by side."""
+
+
+def is_known(scheme: str) -> bool:
+    """Whether fsspec is installed and has a file system for this scheme."""
+    try:
+        import fsspec
+    except ImportError:
+        return False
+    return scheme in fsspec.available_protocols()
+
+
+def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
+    """Open a place through fsspec; ``uri`` without the leading ``fsspec+``.
+
+    Raises
+    ------
+    MissingDependencyError
+        fsspec, or the package behind the scheme, is not installed.
+    OptionError
+        fsspec does not know the scheme, or the file system refuses the options.
+    """
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingDependencyError(
+            f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"
+        ) from None
+    try:
+        system, root = fsspec.core.url_to_fs(uri, **options)
+    except ImportError as error:
+        raise MissingDependencyError(f"{uri} needs another package: {error}") from None
+    except Exception as error:
+        raise OptionError(f"fsspec cannot open {uri}: {error}. Check storage_options.") from None
+    return FsspecStore(system, uri.rstrip("/"), str(root).rstrip("/"), options)
+
+
+class FsspecStore:
+    """A directory of an fsspec file system."""
+
+    __slots__ = ("_root", "_system", "_uri", "counters", "gate", "options")
+
+    def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
+        self._system, self._uri, self._root, self.options = system, uri, root, options
+        self.counters = IoCounters()
+        self.gate = Gate(settings.io_concurrency)
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self.uri!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._uri.startswith("memory:"):
+            raise StoreError(
+                f"{self.uri} lives in the memory of this process and cannot be sent to another. "
+                "Use a directory or a bucket."
+            )
+        return (connect_fsspec, (self._uri, dict(self.options)))
+
+    @property
+    def uri(self) -> str:
+        """``fsspec+`` and the URI that fsspec was given."""
+        return f"fsspec+{self._uri}"
+
+    def full(self, path: str) -> str:
+        """URI of an object."""
+        return f"{self.uri}/{path}" if path else self.uri
+
+    def _key(self, path: str) -> str:
+        if path.startswith("/") or (".." in path and ".." in path.split("/")):
+            raise StoreError(
+                f"path {path!r} leads out of {self.uri}. A manifest that names such a path is "
+                "damaged or was made to do harm."
+            )
+        return f"{self._root}/{path}" if path else self._root
+
+    def reading(self, path: str, doing: str, read: Callable[[], T]) -> T:
+        """Return what ``read`` returns, repeated after transient failures."""
+        try:
+            with self.gate.passing(1):
+                return repeating(read, DOWNLOAD_RETRIES, refusals=(Exception,))
+        except Exception as error:
+            raise _failed(error, self.full(path), doing) from None
+
+    def open(self, path: str, *, size: int | None = None) -> FsspecReader:
+        """Make a reader; no request yet."""
+        return FsspecReader(self, self._system, self._key(path), path, size)
+
+    def get(self, path: str) -> pa.Buffer:
+        """Return a whole object. One request."""
+        key = self._key(path)
+        data = self.reading(path, "read", lambda: self._system.cat_file(key))
+        self.counters.add_read(1, len(data))
+        return pa.py_buffer(data)
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        """Write a whole object; with ``create`` as exclusively as the file system can."""
+        if mode == "overwrite":
+            sink = self.create(path)
+            try:
+                sink.write(data)
+                sink.finish()
+            except BaseException:
+                sink.abort()
+                raise
+            return
+        key, full = self._key(path), self.full(path)
+        body = b"".join(bytes(memoryview(piece).cast("B")) for piece in data if len(piece))
+        try:
+            if self._system.exists(key):
+                raise ObjectExistsError(f"cannot write {full}: it exists already.")
+            self.in_folder(key, lambda: self._system.pipe_file(key, body, mode="create"))
+        except StoreError:
+            raise
+        except Exception as error:
+            raise _failed(error, full, "write") from None
+        self.counters.add_write(1, len(body))
+
+    def create(self, path: str) -> FsspecSink:
+        """Start writing an object; its directory is made where the file system needs one."""
+        key, full = self._key(path), self.full(path)
+
+        def begin() -> tuple[Any, bool]:
+            try:
+                return self._system.open(key, "wb", autocommit=False), True
+            except (NotImplementedError, TypeError):
+                return self._system.open(key, "wb"), False
+
+        try:
+            file, waits = self.in_folder(key, begin)
+        except Exception as error:
+            raise _failed(error, full, "write") from None
+        return FsspecSink(self, file, key, full, waits=waits)
+
+    def in_folder(self, key: str, write: Callable[[], T]) -> T:
+        """Write, making the directory when there is none."""
+        try:
+            return write()
+        except FileNotFoundError:
+            self._system.makedirs(key.rpartition("/")[0], exist_ok=True)
+            return write()
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Files directly in a directory, in name order."""
+        yield from self._found(prefix, lambda key: self._system.ls(key, detail=True))
+
+    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Files at any depth below a directory, in name order."""
+        yield from self._found(
+            prefix, lambda key: list(self._system.find(key, detail=True).values())
+        )
+
+    def _found(self, prefix: str, ask: Callable[[str], Any]) -> Iterator[ObjectMeta]:
+        key = self._key(prefix)
+
+        def look() -> Any:
+            self._system.invalidate_cache(key)
+            try:
+                return ask(key)
+            except FileNotFoundError:
+                return []
+
+        entries = self.reading(prefix, "list", look)
+        self.counters.add_read(1, 0)
+        cut = len(self._root) + 1
+        files = [entry for entry in entries if entry.get("type") != "directory"]
+        for entry in sorted(files, key=lambda entry: str(entry["name"])):
+            name = self._system._strip_protocol(entry["name"])  # noqa: SLF001  # documented for subclasses; there is no public name
+            if name != key:
+                yield ObjectMeta(name[cut:], int(entry.get("size") or 0), _time(entry))
+
+    def head(self, path: str) -> ObjectMeta:
+        """Size and time of an object. One request."""
+        key = self._key(path)
+
+        def look() -> Any:
+            self._system.invalidate_cache(key.rpartition("/")[0])
+            return self._system.info(key)
+
+        entry = self.reading(path, "look up", look)
+        self.counters.add_read(1, 0)
+        if entry.get("type") == "directory":
+            raise StoreError(f"cannot look up {self.full(path)}: it is a directory.")
+        return ObjectMeta(path, int(entry.get("size") or 0), _time(entry))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects one by one; gone ones are no error."""
+        for path in paths:
+            key = self._key(path)
+            try:
+                with suppress(FileNotFoundError):
+                    self._system.rm_file(key)
+            except Exception as error:
+                raise _failed(error, self.full(path), "delete") from None
+
+
+class FsspecReader:
+    """An object read range by range; near ranges share one request."""
+
+    __slots__ = ("_key", "_place", "_short", "_size", "_system", "path")
+
+    mapped = False
+
+    def __init__(
+        self, place: FsspecStore, system: Any, key: str, path: str, size: int | None
+    ) -> None:
+        self._place, self._system, self._key = place, system, key
+        self._short, self._size = path, size
+        self.path = place.full(path)
+
+    @property
+    def size(self) -> int:
+        """Bytes in the object; one look unless it was given."""
+        if self._size is None:
+            self._size = self._place.head(self._short).size
+        return self._size
+
+    def tail(self, size: int) -> pa.Buffer:
+        """Return the last ``size`` bytes, or all if there are fewer."""
+        total = self.size
+        start = max(0, total - size)
+        return self.read([ByteRange(start, total - start)])[0]
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        """Return one buffer per range, in order."""
+        total = self.size
+        self._check(ranges, total)
+        joined = coalesce(ranges)
+        answers = list(ordered_map(self._fetch, joined.requests, workers=_AT_ONCE))
+        short = [got.size < want.size for got, want in zip(answers, joined.requests, strict=True)]
+        if any(short):
+            self._size = None
+            self._check(ranges, self.size)
+            raise StoreError(
+                f"cannot read {self.path}: the store answered with fewer bytes than were asked "
+                "for. Try again."
+            )
+        self._place.counters.add_read(len(answers), joined.size)
+        return split(ranges, joined, answers)
+
+    def _fetch(self, asked: ByteRange) -> pa.Buffer:
+        data = self._place.reading(
+            self._short,
+            "read",
+            lambda: self._system.cat_file(self._key, start=asked.offset, end=asked.end),
+        )
+        return aligned(data, asked.offset)
+
+    def _check(self, ranges: Sequence[ByteRange], size: int) -> None:
+        for asked in ranges:
+            if asked[0] < 0 or asked[1] < 0 or asked[0] + asked[1] > size:
+                raise beyond_end(self.path, ByteRange(*asked), size)
+
+    def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
+        """Do nothing: there is no map."""
+
+    def expect(self, pattern: str) -> None:
+        """Do nothing: there is no map."""
+
+    def close(self) -> None:
+        """Do nothing: no file is kept open."""
+
+
+class FsspecSink:
+    """An object being written; visible when finished where the file system can wait."""
+
+    __slots__ = ("_file", "_full", "_key", "_place", "_waits", "position")
+
+    def __init__(self, place: FsspecStore, file: Any, key: str, full: str, *, waits: bool) -> None:
+        self._place, self._file, self._key, self._full, self._waits = place, file, key, full, waits
+        self.position = 0
+
+    def write(self, data: Sequence[BytesLike]) -> None:
+        """Append pieces."""
+        file = self._opened()
+        for piece in data:
+            view = memoryview(piece)
+            if view.nbytes == 0:
+                continue
+            try:
+                file.write(view.cast("B") if view.format != "B" or view.ndim != 1 else view)
+            except Exception as error:
+                raise _failed(error, self._full, "write") from None
+            self.position += view.nbytes
+
+    def finish(self) -> int:
+        """Make the object visible; returns its size in bytes."""
+        file, self._file = self._opened(), None
+        try:
+            file.close()
+            if self._waits:
+                self._place.in_folder(self._key, file.commit)
+        except Exception as error:
+            raise _failed(error, self._full, "write") from None
+        self._place.counters.add_write(1, self.position)
+        return self.position
+
+    def abort(self) -> None:
+        """Leave nothing behind where the file system can take it back."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(Exception):
+                if self._waits:
+                    file.discard()
+                file.close()
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
+        return self._file
+
+
+def _failed(error: Exception, path: str, doing: str) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, OSError):
+        return from_system(error, path, doing)
+    return from_object_store(error, path, doing)
+
+
+def _time(entry: Mapping[str, Any]) -> datetime | None:
+    for key in ("mtime", "LastModified", "last_modified", "modified", "created"):
+        found = entry.get(key)
+        if isinstance(found, datetime):
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
+        if isinstance(found, int | float):
+            return datetime.fromtimestamp(found, UTC)
+    return None

@@ -1,0 +1,61 @@
+"""Repeat reads whose answer broke off, waiting longer each time.
+
+The client beneath repeats requests that were refused or not answered. What it does not repeat
+is an answer that ends early, because by then it has handed it on. A read can be repeated
+without harm, so it is done here; writes never are.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["repeating"]
+
+T = TypeVar("T")
+
+_FIRST_WAIT = 0.1
+"""Seconds before the first repetition, at most; each further one waits up to twice as long."""
+
+_LONGEST_WAIT = 10.0
+_SIGNS = (
+    "body",
+    "connection closed",
+    "connection reset",
+    "end of file",
+    "eof",
+    "incomplete",
+    "timed out",
+    "timeout",
+)
+"""What a message says, in small letters, when an answer broke off."""
+
+
+def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseException], ...]) -> T:
+    """Return what ``read`` returns, repeating it up to ``times`` after a transient failure.
+
+    Before repetition ``n`` it sleeps a random time of up to ``2**n`` tenths of a second, ten
+    seconds at most. Other failures, and the last one, are raised as they are.
+    """
+    for attempt in range(times):
+        try:
+            return read()
+        except refusals as error:
+            if not _is_transient(error):
+                raise
+        time.sleep(random.random() * min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))  # noqa: S311  # not for secrets
+    return read()
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    text = str(error).lower()
+    # The client has used up its own repetitions: more of them would only take longer.
+    if "after" in text and "retries" in text:
+        return False
+    return any(sign in text for sign in _SIGNS)

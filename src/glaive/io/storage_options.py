@@ -1,0 +1,218 @@
+"""``storage_options``: which key means what to which kind of store.
+
+Keys are those that Lance takes, in any case of letters; of two spellings of one key the full
+name wins (``aws_region`` over ``region``). Keys that the store at hand does not know are left
+out, because one set of options often serves places of several kinds; what no kind of store
+knows is logged with the closest key there is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, Literal
+
+from glaive.errors import OptionError
+
+__all__ = ["DOWNLOAD_RETRIES", "MAX_RETRIES", "Connection", "StoreKind", "read_options", "settle"]
+
+_logger = logging.getLogger(__name__)
+
+StoreKind = Literal["s3", "gs", "az", "http", "memory"]
+
+MAX_RETRIES = 3
+"""Times that a request is repeated unless ``client_max_retries`` says otherwise."""
+
+RETRY_SECONDS = 180
+"""Seconds from the first attempt after which none is begun (``client_retry_timeout``)."""
+
+DOWNLOAD_RETRIES = 3
+"""Times that a read is repeated whose answer broke off (``download_retry_count``)."""
+
+_CLIENT = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+_OWN = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
+_ELSEWHERE = frozenset({"manifest_store", "dynamodb_endpoint"})
+"""Keys that other parts of this library read."""
+
+
+def _with_prefix(prefix: str, names: str) -> dict[str, str]:
+    """Full name of each key, given with and without its prefix."""
+    pairs = {name: prefix + name for name in names.split()}
+    return pairs | {full: full for full in pairs.values()}
+
+
+_S3 = _with_prefix(
+    "aws_",
+    "access_key_id checksum_algorithm conditional_put container_authorization_token_file "
+    "container_credentials_full_uri container_credentials_relative_uri copy_if_not_exists "
+    "default_region disable_bulk_delete disable_tagging endpoint endpoint_url_sts "
+    "imdsv1_fallback metadata_endpoint region request_payer role_arn role_session_name "
+    "s3_express secret_access_key server_side_encryption session_token skip_signature "
+    "sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id unsigned_payload "
+    "virtual_hosted_style_request web_identity_token_file",
+) | {
+    "aws_endpoint_url": "aws_endpoint",
+    "aws_endpoint_url_s3": "aws_endpoint",
+    "aws_token": "aws_session_token",
+    "endpoint_url": "aws_endpoint",
+    "token": "aws_session_token",
+}
+_GS = _with_prefix(
+    "google_",
+    "application_credentials base_url bearer_token service_account service_account_key "
+    "skip_signature",
+) | {
+    "google_service_account_path": "google_service_account",
+    "google_storage_token": "google_bearer_token",
+    "service_account_path": "google_service_account",
+}
+_AZ = (
+    _with_prefix(
+        "azure_",
+        "authority_host client_id client_secret credential_type disable_tagging endpoint "
+        "fabric_cluster_identifier fabric_session_token fabric_token_service_url "
+        "fabric_workload_host federated_token_file msi_endpoint msi_resource_id object_id "
+        "skip_signature tenant_id use_azure_cli use_fabric_endpoint",
+    )
+    | _with_prefix("azure_storage_", "account_key account_name sas_key token use_emulator")
+    | {
+        "access_key": "azure_storage_account_key",
+        "authority_id": "azure_tenant_id",
+        "azure_authority_id": "azure_tenant_id",
+        "azure_identity_endpoint": "azure_msi_endpoint",
+        "azure_storage_access_key": "azure_storage_account_key",
+        "azure_storage_authority_host": "azure_authority_host",
+        "azure_storage_authority_id": "azure_tenant_id",
+        "azure_storage_client_id": "azure_client_id",
+        "azure_storage_client_secret": "azure_client_secret",
+        "azure_storage_endpoint": "azure_endpoint",
+        "azure_storage_master_key": "azure_storage_account_key",
+        "azure_storage_sas_token": "azure_storage_sas_key",
+        "azure_storage_tenant_id": "azure_tenant_id",
+        "bearer_token": "azure_storage_token",
+        "identity_endpoint": "azure_msi_endpoint",
+        "master_key": "azure_storage_account_key",
+        "sas_token": "azure_storage_sas_key",
+    }
+)
+_KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Storage options sorted by who takes them.
+
+    Parameters
+    ----------
+    config
+        Settings of the kind of store, by full name.
+    client
+        Settings of the HTTP client.
+    retry
+        How often requests are repeated, and until when.
+    download_retries
+        How often a read is repeated whose answer broke off.
+    """
+
+    config: Mapping[str, str]
+    client: Mapping[str, str]
+    retry: Mapping[str, Any]
+    download_retries: int
+
+
+def settle(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Options as text, as they were given.
+
+    Raises
+    ------
+    OptionError
+        A key is no text, or a value is neither text nor a number.
+    """
+    settled: dict[str, str] = {}
+    for key, value in (options or {}).items():
+        if not isinstance(key, str):
+            raise OptionError(f"storage_options: expected text as key, found {key!r}")
+        if isinstance(value, bool):
+            settled[key] = "true" if value else "false"
+        elif isinstance(value, str | int | float):
+            settled[key] = str(value)
+        else:
+            raise OptionError(f"storage_options: expected text for {key!r}, found {value!r}")
+    return settled
+
+
+def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Connection:
+    """Sort the options for a kind of store; a key of no kind is logged and left out.
+
+    A number that is none counts as not given, as it does in Lance.
+    """
+    known = _KEYS.get(kind, {})
+    config: dict[str, str] = {}
+    client: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for key in sorted(options, key=lambda key: _rank(known, key)):
+        name, value = key.lower(), options[key]
+        if name in known:
+            config.setdefault(known[name], value)
+        elif name in _CLIENT:
+            client.setdefault(name, value)
+        elif name in _OWN:
+            own.setdefault(name, value)
+        elif name not in _all_keys():
+            _logger.warning("storage_options for %s: %r has no effect%s", uri, key, _close(name))
+    retry = {
+        "max_retries": _whole(own.get("client_max_retries"), MAX_RETRIES),
+        "retry_timeout": timedelta(seconds=_whole(own.get("client_retry_timeout"), RETRY_SECONDS)),
+    }
+    downloads = _whole(own.get("download_retry_count"), DOWNLOAD_RETRIES)
+    return Connection(config=config, client=client, retry=retry, download_retries=downloads)
+
+
+def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
+    """Full names come first, then full names in other letters, then other spellings."""
+    name = key.lower()
+    if known.get(name, name) != name:
+        return 2, key
+    return (0 if key == name else 1), key
+
+
+def _whole(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.strip().isdecimal() else default
+
+
+@cache
+def _all_keys() -> frozenset[str]:
+    kinds: Iterable[Mapping[str, str]] = _KEYS.values()
+    return frozenset().union(*kinds, _CLIENT, _OWN, _ELSEWHERE)
+
+
+def _close(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _all_keys(), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
