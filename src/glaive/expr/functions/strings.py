@@ -1,32 +1,276 @@
-"""Text: case, length, trimming, cutting, searching, joining."""
+"""Text as a whole: case, length, trimming, padding, joining, single characters.
+
+Rows with letters whose other case is longer, or depends on the letters around, are computed
+by a loop over these rows. Loops over rows, or over distinct values, are ``initcap``,
+``ascii``, ``chr``, ``to_hex``, ``translate``, ``levenshtein`` and calls whose second argument
+is a column.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.errors import FilterError
-from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.coercion import (
+    INTEGER,
+    LOOSE_TEXT,
+    TEXT,
+    length_type,
+    like_first,
+    signature,
+    widest_text,
+)
+from glaive.expr.functions.registry import function
+from glaive.expr.functions.values import (
+    MOST_BYTES,
+    check_size,
+    constant,
+    count_rows,
+    distinctly,
+    each,
+    patch,
+    spread,
+)
 
 __all__: list[str] = []
 
+_LONGER_UPPER = "[ßŉǰΐΰև\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
+_OTHER_LOWER = "[İΣ]"
 
-def _one_text(call: Call) -> Types:
-    if len(call.types) != 1:
-        raise FilterError(f"{call.name} takes 1 argument, {len(call.types)} are given")
-    kind = call.types[0]
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise FilterError(f"{call.name} takes text, not {kind}")
-    return (kind,), kind
+_TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
 
-@function("upper", takes=_one_text)
+@function("upper", takes=_TEXT_TO_TEXT)
 def _upper(text: Any) -> Any:
-    return pc.utf8_upper(text)
+    made = pc.utf8_upper(text)
+    return patch(made, pc.match_substring_regex(text, _LONGER_UPPER), str.upper, text)
 
 
-@function("lower", takes=_one_text)
+@function("lower", takes=_TEXT_TO_TEXT)
 def _lower(text: Any) -> Any:
-    return pc.utf8_lower(text)
+    made = pc.utf8_lower(text)
+    return patch(made, pc.match_substring_regex(text, _OTHER_LOWER), str.lower, text)
+
+
+@function("initcap", takes=_TEXT_TO_TEXT)
+def _initcap(text: Any) -> Any:
+    return distinctly(text.type, _capitals, text)
+
+
+def _capitals(text: str) -> str:
+    # Letters and digits make words; each letter stands alone, so no rule looks at its neighbours.
+    made, inside = [], False
+    for letter in text:
+        made.append(letter.lower() if inside else letter.upper())
+        inside = letter.isalnum()
+    return "".join(made)
+
+
+@function("reverse", takes=signature(LOOSE_TEXT, result=like_first))
+def _reverse(text: Any) -> Any:
+    return pc.utf8_reverse(text)
+
+
+# --------------------------------------------------------------------------- lengths
+
+
+@function(
+    "character_length", "char_length", "length", takes=signature(LOOSE_TEXT, result=length_type)
+)
+def _length(text: Any) -> Any:
+    return pc.utf8_length(text)
+
+
+@function("octet_length", takes=signature(TEXT, result=length_type))
+def _octet_length(text: Any) -> Any:
+    return pc.binary_length(text)
+
+
+@function("bit_length", takes=signature(TEXT, result=length_type))
+def _bit_length(text: Any) -> Any:
+    return pc.multiply(pc.binary_length(text), 8)
+
+
+# --------------------------------------------------------------------------- trimming, padding
+
+_TRIMMED = signature(TEXT, TEXT, result=like_first, optional=1)
+
+
+@function("btrim", "trim", takes=_TRIMMED)
+def _btrim(text: Any, letters: Any = None) -> Any:
+    return _trimmed(pc.utf8_trim, str.strip, text, letters)
+
+
+@function("ltrim", takes=_TRIMMED)
+def _ltrim(text: Any, letters: Any = None) -> Any:
+    return _trimmed(pc.utf8_ltrim, str.lstrip, text, letters)
+
+
+@function("rtrim", takes=_TRIMMED)
+def _rtrim(text: Any, letters: Any = None) -> Any:
+    return _trimmed(pc.utf8_rtrim, str.rstrip, text, letters)
+
+
+def _trimmed(trim: Any, strip: Any, text: Any, letters: Any) -> Any:
+    if letters is None:
+        return trim(text, " ")
+    if not constant(letters):
+        return each(text.type, strip, text, letters)
+    if not letters.is_valid:
+        return pa.nulls(count_rows((text,)), text.type)
+    return trim(text, letters.as_py()) if letters.as_py() else text
+
+
+def _padded_type(counted: Any) -> Any:
+    exact = pa.types.is_large_string(counted[0]) and counted[1] == pa.int64()
+    return pa.large_string() if exact else pa.string()
+
+
+_PADDED = signature(LOOSE_TEXT, INTEGER, LOOSE_TEXT, result=_padded_type, optional=1)
+
+
+@function("lpad", takes=_PADDED)
+def _lpad(text: Any, size: Any, filling: Any = None) -> Any:
+    return _padded("lpad", pc.utf8_lpad, text, size, filling)
+
+
+@function("rpad", takes=_PADDED)
+def _rpad(text: Any, size: Any, filling: Any = None) -> Any:
+    return _padded("rpad", pc.utf8_rpad, text, size, filling)
+
+
+def _padded(name: str, pad: Any, text: Any, size: Any, filling: Any) -> Any:
+    filling = pa.scalar(" ") if filling is None else filling
+    rows = count_rows((text, size, filling))
+    sizes = pc.max_element_wise(spread(size, rows), pa.scalar(0, pa.int64()), skip_nulls=False)
+    most = pc.max(sizes).as_py() or 0
+    if most > MOST_BYTES:
+        raise FilterError(f"{name} to {most} characters is too much, at most {MOST_BYTES}")
+    filled = pc.binary_length(spread(filling, rows))
+    check_size(name, pc.if_else(pc.greater(filled, 0), sizes, 0))
+    if constant(size) and constant(filling) and size.is_valid and len(filling.as_py() or "") == 1:
+        return pc.utf8_slice_codeunits(pad(text, most, filling.as_py()), 0, most)
+    left = name == "lpad"
+
+    def padded(text: str, size: int, filling: str) -> str:
+        missing = size - len(text)
+        if missing <= 0 or not filling:
+            return text[: max(size, 0)]
+        added = (filling * (missing // len(filling) + 1))[:missing]
+        return added + text if left else text + added
+
+    return each(text.type, padded, text, size, filling)
+
+
+@function("repeat", takes=signature(TEXT, INTEGER, result=like_first))
+def _repeat(text: Any, times: Any) -> Any:
+    rows = count_rows((text, times))
+    text, times = spread(text, rows), spread(times, rows)
+    times = pc.max_element_wise(times, pa.scalar(0, pa.int64()), skip_nulls=False)
+    sizes = pc.cast(pc.binary_length(text), pa.float64())
+    check_size("repeat", pc.multiply(sizes, pc.cast(times, pa.float64(), safe=False)))
+    empty = pc.and_(pc.equal(pc.binary_length(text), 0), pc.is_valid(times))
+    return pc.binary_repeat(text, pc.if_else(empty, pa.scalar(0, pa.int64()), times))
+
+
+# --------------------------------------------------------------------------- joining
+
+
+@function("concat", takes=signature(LOOSE_TEXT, result=widest_text, repeated=True))
+def _concat(*texts: Any) -> Any:
+    return _joined(texts, pa.scalar(""), "replace")
+
+
+@function(
+    "concat_ws",
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=widest_text, repeated=True),
+)
+def _concat_ws(separator: Any, *texts: Any) -> Any:
+    return _joined(texts, separator, "skip")
+
+
+def _joined(texts: Any, separator: Any, nulls: str) -> Any:
+    kind = pa.string()
+    if any(text.type == pa.large_string() for text in (*texts, separator)):
+        kind = pa.large_string()
+    rows = count_rows((*texts, separator))
+    columns = [spread(text, rows).cast(kind) for text in (*texts, separator)]
+    # Arrow leaves out a row with nothing but nulls to join.
+    nothing = pc.is_null(pc.coalesce(*columns[:-1]))
+    columns[0] = pc.if_else(nothing, pa.scalar("", kind), columns[0])
+    return pc.binary_join_element_wise(*columns, null_handling=nulls, null_replacement="")
+
+
+# --------------------------------------------------------------------------- characters
+
+
+@function("ascii", takes=signature(TEXT, result=pa.int32()))
+def _ascii(text: Any) -> Any:
+    first = pc.utf8_slice_codeunits(text, 0, 1)
+    return distinctly(pa.int32(), lambda letter: ord(letter) if letter else 0, first)
+
+
+@function("chr", takes=signature(INTEGER, result=pa.string()))
+def _chr(code: Any) -> Any:
+    def letter(code: int) -> str:
+        if not 0 <= code < 0x110000 or 0xD800 <= code < 0xE000:
+            raise FilterError(f"chr: {code} is the code of no character")
+        return chr(code)
+
+    return distinctly(pa.string(), letter, code)
+
+
+@function("to_hex", takes=signature(INTEGER, result=pa.string()))
+def _to_hex(number: Any) -> Any:
+    return each(pa.string(), lambda number: f"{number % 2**64:x}", number)
+
+
+def _translated_type(counted: Any) -> Any:
+    exact = counted[1] == counted[2] == pa.string()
+    return counted[0] if exact else pa.string_view()
+
+
+@function("translate", takes=signature(LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_translated_type))
+def _translate(text: Any, letters: Any, others: Any) -> Any:
+    tables: dict[tuple[str, str], dict[int, str | None]] = {}
+
+    def translated(text: str, letters: str, others: str) -> str:
+        table = tables.get((letters, others))
+        if table is None:
+            table = tables[letters, others] = {}
+            for number, letter in enumerate(letters):
+                table.setdefault(ord(letter), others[number] if number < len(others) else None)
+        return text.translate(table)
+
+    return each(text.type, translated, text, letters, others)
+
+
+def _distance_type(counted: Any) -> Any:
+    wide = pa.large_string() in counted and pa.string_view() not in counted
+    return pa.int64() if wide else pa.int32()
+
+
+@function("levenshtein", takes=signature(TEXT, TEXT, result=_distance_type))
+def _levenshtein(left: Any, right: Any) -> Any:
+    kind = pa.int64() if left.type == pa.large_string() else pa.int32()
+    return each(kind, _distance, left, right)
+
+
+def _distance(left: str, right: str) -> int:
+    """Fewest letters to change, add or remove; time grows with the product of the lengths."""
+    if len(left) < len(right):
+        left, right = right, left
+    letters = np.array([ord(letter) for letter in right], np.int64)
+    steps = np.arange(len(right) + 1)
+    row = steps.copy()
+    for number, letter in enumerate(left, 1):
+        other = np.empty_like(row)
+        other[0] = number
+        other[1:] = np.minimum(row[:-1] + (letters != ord(letter)), row[1:] + 1)
+        # Adding letters carries a value to the right, one more for each step.
+        row = np.minimum.accumulate(other - steps) + steps
+    return int(row[-1])

@@ -1,0 +1,223 @@
+"""Rules for the types of arguments and results.
+
+A rule looks at one argument and gives two types: the one to cast it to, and the one it counts
+as when the type of the result is chosen. They differ for text only: dictionaries, views and
+NULL are computed on as ``string`` but count as ``string_view``, because that is what comes
+back from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import FilterError
+from glaive.expr.functions.registry import Call, Resolve, Types
+
+__all__ = [
+    "ANY",
+    "BINARY",
+    "BYTES",
+    "FLOAT",
+    "INTEGER",
+    "INTEGER32",
+    "JSON",
+    "LOOSE_TEXT",
+    "NUMBER",
+    "TEXT",
+    "Rule",
+    "check_count",
+    "is_json",
+    "is_text",
+    "length_type",
+    "like_first",
+    "refuse",
+    "signature",
+    "widest_text",
+]
+
+Rule = Callable[[Call, int], tuple[Any, Any]]
+"""From a call and the number of an argument to (type to cast to, type it counts as)."""
+
+is_kind = pa.types
+
+
+def refuse(call: Call, number: int, expected: str) -> FilterError:
+    """Return the error that an argument's type is none that fits."""
+    shown = "NULL" if is_kind.is_null(call.types[number]) else call.types[number]
+    return FilterError(f"{call.name}: argument {number + 1} must be {expected}, found {shown}")
+
+
+def check_count(call: Call, least: int, most: int | None = None) -> None:
+    """Raise unless there are ``least`` to ``most`` arguments; any number without ``most``."""
+    count = len(call.types)
+    if count < least or (most is not None and count > most):
+        if most is None:
+            expected = f"at least {least}"
+        else:
+            expected = str(least) if least == most else f"{least} to {most}"
+        raise FilterError(f"{call.name} takes {expected} arguments, {count} are given")
+
+
+def signature(
+    *rules: Rule,
+    result: Any | Callable[[Sequence[Any]], Any],
+    optional: int = 0,
+    repeated: bool = False,
+) -> Resolve:
+    """Build the rule for a call from one rule per argument.
+
+    Parameters
+    ----------
+    rules
+        One for each argument.
+    result
+        A type, or a function from the types the arguments count as to one.
+    optional
+        How many of the last arguments may be left out.
+    repeated
+        The last rule holds for any number of further arguments.
+    """
+    most = None if repeated else len(rules)
+
+    def resolve(call: Call) -> Types:
+        check_count(call, len(rules) - optional, most)
+        ruled = [rules[min(n, len(rules) - 1)](call, n) for n in range(len(call.types))]
+        counted = [counts for _, counts in ruled]
+        kind = result if isinstance(result, pa.DataType) else result(counted)
+        return tuple(cast for cast, _ in ruled), kind
+
+    return resolve
+
+
+# --------------------------------------------------------------------------- rules
+
+
+def is_text(kind: Any) -> bool:
+    """Whether values are text, whatever the layout."""
+    if is_kind.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        is_kind.is_string(kind) or is_kind.is_large_string(kind) or is_kind.is_string_view(kind)
+    )
+
+
+def is_json(kind: Any) -> bool:
+    """Whether values are JSON: JSONB bytes, or Arrow's JSON type, which holds the text."""
+    return bool(is_kind.is_large_binary(kind) or isinstance(kind, pa.JsonType))
+
+
+def TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """Text only."""
+    kind = call.types[number]
+    if is_kind.is_string(kind) or is_kind.is_large_string(kind):
+        return kind, kind
+    if is_kind.is_null(kind) or is_text(kind):
+        value = kind.value_type if is_kind.is_dictionary(kind) else kind
+        return value if is_kind.is_large_string(value) else pa.string(), pa.string_view()
+    raise refuse(call, number, "text")
+
+
+def LOOSE_TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """Text, or anything that a cast turns into text."""
+    kind = call.types[number]
+    if is_kind.is_null(kind) or is_text(kind):
+        return TEXT(call, number)
+    if is_kind.is_nested(kind) and not is_kind.is_list(kind) and not is_kind.is_large_list(kind):
+        raise refuse(call, number, "text or a value that can be cast to text")
+    return pa.string(), pa.string()
+
+
+def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """A whole number; computed on as ``int64``."""
+    kind = call.types[number]
+    if is_kind.is_integer(kind) or is_kind.is_null(kind):
+        return pa.int64(), kind
+    raise refuse(call, number, "a whole number")
+
+
+def INTEGER32(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """A whole number, or text of one; computed on as ``int32``."""
+    kind = call.types[number]
+    if is_kind.is_integer(kind) or is_kind.is_null(kind) or is_text(kind):
+        return pa.int32(), pa.int32()
+    raise refuse(call, number, "a whole number")
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind))
+
+
+def FLOAT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """A number; computed on as ``float32`` where it is that, else as ``float64``."""
+    kind = call.types[number]
+    if is_kind.is_float32(kind):
+        return kind, kind
+    if _is_number(kind) or is_kind.is_null(kind):
+        return pa.float64(), pa.float64()
+    raise refuse(call, number, "a number")
+
+
+def NUMBER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """A number of any type, as it is; NULL counts as ``float64``."""
+    kind = call.types[number]
+    if is_kind.is_null(kind):
+        return pa.float64(), pa.float64()
+    if _is_number(kind):
+        return kind, kind
+    raise refuse(call, number, "a number")
+
+
+def BINARY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """Bytes or text, as bytes."""
+    kind = call.types[number]
+    if is_text(kind) or is_kind.is_null(kind):
+        cast, _ = TEXT(call, number)
+        kind = pa.large_binary() if is_kind.is_large_string(cast) else pa.binary()
+    elif isinstance(kind, pa.JsonType):
+        kind = pa.large_binary()
+    elif is_kind.is_fixed_size_binary(kind):
+        kind = pa.binary()
+    if is_kind.is_binary(kind) or is_kind.is_large_binary(kind):
+        return kind, kind
+    raise refuse(call, number, "text or bytes")
+
+
+BYTES = BINARY
+
+
+def JSON(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """A JSON column, or JSONB bytes."""
+    kind = call.types[number]
+    if is_json(kind):
+        return kind, kind
+    if is_kind.is_null(kind) or is_kind.is_binary(kind):
+        return pa.large_binary(), pa.large_binary()
+    raise refuse(call, number, "a JSON column")
+
+
+def ANY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
+    """Anything, as it is."""
+    kind = call.types[number]
+    return kind, kind
+
+
+# --------------------------------------------------------------------------- results
+
+
+def like_first(counted: Sequence[Any]) -> Any:
+    """Choose the first argument's type."""
+    return counted[0]
+
+
+def length_type(counted: Sequence[Any]) -> Any:
+    """Choose ``int64`` for ``large_string``, else ``int32``."""
+    return pa.int64() if is_kind.is_large_string(counted[0]) else pa.int32()
+
+
+def widest_text(counted: Sequence[Any]) -> Any:
+    """Choose the one type all texts have; ``string_view`` when they differ."""
+    kinds = set(counted)
+    return kinds.pop() if len(kinds) == 1 else pa.string_view()

@@ -1,0 +1,292 @@
+"""Parts of text: cutting, searching, replacing, splitting. Positions count characters from 1.
+
+Loops over rows are ``overlay``, ``substr_index``, replacing the empty text, and calls whose
+pattern is a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import (
+    INTEGER,
+    LOOSE_TEXT,
+    TEXT,
+    length_type,
+    like_first,
+    signature,
+)
+from glaive.expr.functions.registry import function
+from glaive.expr.functions.values import (
+    Characters,
+    constant,
+    count_rows,
+    distinctly,
+    each,
+    spread,
+)
+
+__all__: list[str] = []
+
+_FAR = 1 << 40
+"""Beyond the end of every text, and far from where sums of positions overflow."""
+
+
+def _positions(number: Any, rows: int) -> Any:
+    """Positions as numpy integers that can be added without overflow."""
+    filled = pc.fill_null(spread(number, rows), 0)
+    return np.clip(filled.to_numpy(zero_copy_only=False), -_FAR, _FAR)
+
+
+def _with_nulls(made: Any, kind: Any, *arguments: Any) -> Any:
+    """Put the nulls of all arguments into values that were made without looking at them."""
+    made = made.cast(kind) if made.type != kind else made
+    for argument in arguments:
+        if not constant(argument) or not argument.is_valid:
+            made = pc.if_else(pc.is_valid(argument), made, pa.scalar(None, kind))
+    return made
+
+
+def _all_valid(*arguments: Any) -> Any:
+    """Which rows have a null in none of the arguments."""
+    rows = count_rows(arguments)
+    made = pa.repeat(pa.scalar(True), rows)
+    for argument in arguments:
+        made = pc.and_(made, pc.is_valid(argument))
+    return made
+
+
+def _cut(text: Any, bounds: Callable[..., tuple[Any, Any]], *others: Any) -> Any:
+    """Cut at positions that ``bounds`` makes of the texts' lengths and the other arguments."""
+    rows = count_rows((text, *others))
+    letters = Characters(spread(text, rows))
+    numbers = [_positions(other, rows) for other in others]
+    return _with_nulls(letters.cut(*bounds(letters.counts, *numbers)), text.type, *others)
+
+
+_COUNTED = signature(LOOSE_TEXT, INTEGER, result=pa.string_view())
+
+
+@function("left", takes=_COUNTED)
+def _left(text: Any, count: Any) -> Any:
+    if constant(count) and count.is_valid and 0 <= count.as_py() < _FAR:
+        return pc.utf8_slice_codeunits(text, 0, count.as_py())
+    return _cut(text, lambda sizes, n: (sizes * 0, np.where(n < 0, sizes + n, n)), count)
+
+
+@function("right", takes=_COUNTED)
+def _right(text: Any, count: Any) -> Any:
+    return _cut(text, lambda sizes, n: (np.where(n < 0, -n, sizes - n), sizes), count)
+
+
+@function(
+    "substr",
+    "substring",
+    takes=signature(TEXT, INTEGER, INTEGER, result=pa.string_view(), optional=1),
+)
+def _substr(text: Any, start: Any, count: Any = None) -> Any:
+    if count is not None:
+        least = pc.min(pc.if_else(_all_valid(text, start), count, None)).as_py()
+        if least is not None and least < 0:
+            raise FilterError(f"substr: the count must not be negative, found {least}")
+    if constant(start) and (count is None or constant(count)) and start.is_valid:
+        first = min(start.as_py(), _FAR) - 1
+        if count is None:
+            return pc.utf8_slice_codeunits(text, max(first, 0))
+        if count.is_valid:
+            last = max(first + min(count.as_py(), _FAR), 0)
+            return pc.utf8_slice_codeunits(text, min(max(first, 0), last), last)
+    if count is None:
+        count = pa.scalar(_FAR, pa.int64())
+    return _cut(text, lambda _, first, n: (first - 1, first - 1 + n), start, count)
+
+
+@function(
+    "overlay",
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, INTEGER, INTEGER, result=pa.string(), optional=1),
+)
+def _overlay(text: Any, other: Any, start: Any, count: Any = None) -> Any:
+    def laid(text: str, other: str, start: int, count: int | None = None) -> str:
+        if start < 1:
+            raise FilterError(f"overlay: the position must be at least 1, found {start}")
+        end = max(start - 1 + (len(other) if count is None else count), 0)
+        return text[: start - 1] + other + text[end:]
+
+    given = (text, other, start) if count is None else (text, other, start, count)
+    return each(pa.string(), laid, *given)
+
+
+# --------------------------------------------------------------------------- searching
+
+_FOUND = signature(TEXT, TEXT, result=pa.bool_())
+
+
+def _search(match: Any, test: Callable[[str, str], bool], text: Any, pattern: Any) -> Any:
+    if not constant(pattern):
+        return each(pa.bool_(), test, text, pattern)
+    if not pattern.is_valid:
+        return pa.nulls(count_rows((text,)), pa.bool_())
+    return match(text, pattern.as_py())
+
+
+@function("contains", takes=_FOUND)
+def _contains(text: Any, pattern: Any) -> Any:
+    return _search(pc.match_substring, str.__contains__, text, pattern)
+
+
+@function("starts_with", takes=_FOUND)
+def _starts_with(text: Any, pattern: Any) -> Any:
+    return _search(pc.starts_with, str.startswith, text, pattern)
+
+
+@function("ends_with", takes=_FOUND)
+def _ends_with(text: Any, pattern: Any) -> Any:
+    return _search(pc.ends_with, str.endswith, text, pattern)
+
+
+@function("strpos", "instr", "position", takes=signature(TEXT, TEXT, result=length_type))
+def _strpos(text: Any, pattern: Any) -> Any:
+    kind = pa.int64() if text.type == pa.large_string() else pa.int32()
+    if not constant(pattern):
+        return each(kind, lambda text, pattern: text.find(pattern) + 1, text, pattern)
+    if not pattern.is_valid:
+        return pa.nulls(count_rows((text,)), kind)
+    places = pc.find_substring(text, pattern.as_py())
+    if not pc.all(pc.string_is_ascii(text)).as_py():
+        bytes_before = pc.fill_null(places, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers = Characters(text).number(np.maximum(bytes_before, 0))
+        places = pc.if_else(pc.greater(places, 0), pa.array(numbers), places)
+    return pc.add(places, 1).cast(kind)
+
+
+@function("find_in_set", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.int32()))
+def _find_in_set(text: Any, words: Any) -> Any:
+    if not constant(words) or not words.is_valid:
+
+        def found(text: str, words: str) -> int:
+            known = words.split(",")
+            return known.index(text) + 1 if text in known else 0
+
+        return each(pa.int32(), found, text, words)
+    known = pa.array(words.as_py().split(","), text.type)
+    number = pc.fill_null(pc.index_in(text, value_set=known), -1)
+    return _with_nulls(pc.add(number, 1), pa.int32(), text)
+
+
+_WORD = r"[^\pL\pN]"
+
+
+@function("contains_tokens", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.bool_()))
+def _contains_tokens(text: Any, tokens: Any) -> Any:
+    if not constant(tokens):
+        raise FilterError("contains_tokens: the words must be a constant, not a column")
+    found = _with_nulls(pa.repeat(pa.scalar(True), len(text)), pa.bool_(), text)
+    for word in _words(tokens.as_py() or ""):
+        # Words are letters and digits: nothing in them needs an escape.
+        found = pc.and_(found, pc.match_substring_regex(text, rf"(^|{_WORD}){word}($|{_WORD})"))
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return "".join(letter if letter.isalnum() else " " for letter in text).split()
+
+
+# --------------------------------------------------------------------------- replacing, splitting
+
+
+def _replaced_type(counted: Any) -> Any:
+    wide = pa.large_string() in counted and pa.string_view() not in counted
+    return pa.large_string() if wide else pa.string()
+
+
+@function("replace", takes=signature(TEXT, TEXT, TEXT, result=_replaced_type))
+def _replace(text: Any, pattern: Any, other: Any) -> Any:
+    if constant(pattern) and constant(other) and pattern.as_py() and other.is_valid:
+        return pc.replace_substring(text, pattern.as_py(), other.as_py())
+    return each(text.type, str.replace, text, pattern, other)
+
+
+@function("split_part", takes=signature(TEXT, TEXT, INTEGER, result=like_first))
+def _split_part(text: Any, separator: Any, number: Any) -> Any:
+    zero = pc.if_else(_all_valid(text, separator), pc.equal(number, 0), False)
+    if pc.any(zero).as_py():
+        raise FilterError("split_part: parts count from 1, or from -1 at the end, found 0")
+    if constant(separator) and separator.as_py() and constant(number) and number.is_valid:
+        parts = pc.split_pattern(text, separator.as_py())
+        begin, end = _bounds(parts)
+        wanted = number.as_py()
+        place = begin + wanted - 1 if wanted > 0 else end + wanted
+        there = (place >= begin) & (place < end)
+        made = parts.values.take(pa.array(np.where(there, place, 0), mask=~there))
+        return _with_nulls(pc.fill_null(made, ""), text.type, text)
+
+    def part(text: str, separator: str, number: int) -> str:
+        parts = text.split(separator) if separator else [text]
+        place = number - 1 if number > 0 else len(parts) + number
+        return parts[place] if 0 <= place < len(parts) else ""
+
+    return each(text.type, part, text, separator, number)
+
+
+def _bounds(lists: Any) -> tuple[Any, Any]:
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return offsets[:-1], offsets[1:]
+
+
+def _cut_type(counted: Any) -> Any:
+    exact = counted == [pa.string(), pa.string(), pa.int64()]
+    return pa.string() if exact else pa.string_view()
+
+
+@function(
+    "substr_index",
+    "substring_index",
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, INTEGER, result=_cut_type),
+)
+def _substr_index(text: Any, separator: Any, count: Any) -> Any:
+    def cut(text: str, separator: str, count: int) -> str:
+        if not separator or not count:
+            return ""
+        parts = text.split(separator)
+        return separator.join(parts[:count] if count > 0 else parts[max(len(parts) + count, 0) :])
+
+    return each(text.type, cut, text, separator, count)
+
+
+def _list_of_text(counted: Any) -> Any:
+    return pa.list_(pa.field("item", counted[0]))
+
+
+@function(
+    "string_to_array",
+    "string_to_list",
+    takes=signature(TEXT, TEXT, TEXT, result=_list_of_text, optional=1),
+)
+def _string_to_array(text: Any, separator: Any, null: Any = None) -> Any:
+    kind = pa.list_(text.type)
+    rows = count_rows((text, separator))
+    spelled = null if null is not None else pa.scalar(None, pa.string())
+
+    def split(value: str | None, separator: str | None, null: str | None) -> Any:
+        if value is None:
+            return None
+        if separator is None:
+            parts = list(value)
+        elif not value:
+            parts = []
+        else:
+            parts = value.split(separator) if separator else [value]
+        return [None if part == null else part for part in parts]
+
+    if constant(separator) and constant(spelled):
+        return distinctly(
+            kind, lambda value: split(value, separator.as_py(), spelled.as_py()), text
+        )
+    columns = [spread(column, rows).to_pylist() for column in (text, separator, spelled)]
+    return pa.array([split(*row) for row in zip(*columns, strict=True)], kind)

@@ -1,0 +1,73 @@
+"""Evaluate a call of scalar functions that is written as in SQL, without the SQL parser."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.expr.functions.registry import find
+
+UNITS = {
+    "month": (1, 0, 0),
+    "day": (0, 1, 0),
+    "hour": (0, 0, 3_600_000_000_000),
+    "minute": (0, 0, 60_000_000_000),
+    "second": (0, 0, 1_000_000_000),
+}
+
+
+def evaluate(text: str, table: pa.Table) -> pa.Array:
+    """Return the values of a call such as ``left(s, 2)`` for all rows of a table."""
+    node = ast.parse(text.replace("\\", "\\\\"), mode="eval").body
+    made = _evaluate(node, table)
+    return pa.repeat(made, table.num_rows) if isinstance(made, pa.Scalar) else made
+
+
+def _evaluate(node: ast.expr, table: pa.Table) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return pa.scalar(value)
+        case ast.UnaryOp(operand=ast.Constant(value=value)):
+            return pa.scalar(-value)
+        case ast.Name(id="NULL"):
+            return pa.scalar(None)
+        case ast.Name(id=name):
+            made = table[name].combine_chunks()
+            return made.chunk(0) if isinstance(made, pa.ChunkedArray) else made
+        case ast.List(elts=items):
+            return pa.scalar([_evaluate(item, table).as_py() for item in items])
+        case ast.Call(func=ast.Name(id="interval"), args=[ast.Constant(value=str(value))]):
+            count, unit = value.split()
+            months, days, nanos = UNITS[unit]
+            return pa.scalar(
+                (months * int(count), days * int(count), nanos * int(count)),
+                pa.month_day_nano_interval(),
+            )
+        case ast.Call(func=ast.Name(id=name), args=given):
+            return call(name, [_evaluate(item, table) for item in given], table.num_rows)
+    raise NotImplementedError(ast.dump(node))
+
+
+def call(name: str, arguments: list[Any], rows: int) -> Any:
+    """Call one function as the evaluator of expressions does."""
+    found = find(name)
+    literals = [a if isinstance(a, pa.Scalar) else None for a in arguments]
+    types, kind = found.resolve([a.type for a in arguments], literals)
+    cast = [_cast(a, to) for a, to in zip(arguments, types, strict=True)]
+    if cast and not found.volatile and all(isinstance(a, pa.Scalar) for a in cast):
+        return found.evaluate(cast, 1, kind)[0]
+    made = found.evaluate(cast, rows, kind)
+    assert made.type == kind and len(made) == rows
+    return made
+
+
+def _cast(value: Any, kind: pa.DataType) -> Any:
+    if value.type == kind:
+        return value
+    if isinstance(value, pa.Scalar):
+        return pa.scalar(None, kind) if not value.is_valid else value.cast(kind)
+    if pa.types.is_dictionary(value.type):
+        value = value.dictionary_decode()
+    return value.cast(kind, safe=False)

@@ -1,0 +1,65 @@
+"""Scalar functions give what pylance gives: the same values in the same types, or both refuse."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.expr.functions.calls import evaluate
+from tests.interop.function_cases import CASES, NAMES, edges
+
+from glaive.errors import FilterError
+from glaive.expr.functions.registry import functions
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    place: Path = tmp_path_factory.mktemp("functions") / "edges.lance"
+    return lance.write_dataset(edges(), place, data_storage_version="2.2")
+
+
+def ask(dataset: Any, text: str) -> pa.Array | None:
+    """What pylance gives; None when it refuses."""
+    # Between backticks a name is a function's, whatever the grammar makes of it by itself.
+    quoted = re.sub(r"\b([a-z_0-9]+)\(", r"`\1`(", text)
+    quoted = re.sub(r"`interval`\(('[^']*')\)", r"interval \1", quoted)
+    try:
+        table = dataset.to_table(columns={"r": quoted, "n": "n"})
+    except BaseException as error:  # Its panics are no Exception.
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return None
+    return table["r"].combine_chunks()
+
+
+def shown(values: pa.Array) -> list[str]:
+    # The text of floats has all their digits, one NaN, and the sign of zero.
+    return [repr(value) for value in values.to_pylist()]
+
+
+def plain(kind: pa.DataType) -> str:
+    return str(kind).replace(" not null", "")
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_values_and_types_are_those_of_pylance(dataset: Any, text: str) -> None:
+    expected = ask(dataset, text)
+    if expected is None:
+        with pytest.raises((FilterError, pa.ArrowInvalid)):
+            evaluate(text, edges())
+        return
+    found = evaluate(text, edges())
+    assert shown(found) == shown(expected)
+    assert plain(found.type) == plain(expected.type)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_of_pylance_is_there(name: str) -> None:
+    assert name in functions()
