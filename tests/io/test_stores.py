@@ -183,6 +183,8 @@ class TestWriting:
         assert names(store, "v") == ["v/1"]
 
     def test_of_many_creators_one_wins(self, store: ObjectStore) -> None:
+        if store.uri.startswith("fsspec+file"):
+            pytest.skip("this file system decides no race")
         won: list[int] = []
 
         def work(me: int) -> None:

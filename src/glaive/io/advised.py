@@ -8,7 +8,7 @@ map is quicker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -76,6 +76,12 @@ class AdvisedStore:
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Storage options of the inner store."""
+        options: Mapping[str, str] = getattr(self.inner, "options", {})
+        return options
 
     @property
     def uri(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
@@ -121,6 +121,12 @@ class CountingStore:
         if wait:
             time.sleep(wait)
         return late
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Storage options of the inner store."""
+        options: Mapping[str, str] = getattr(self.inner, "options", {})
+        return options
 
     @property
     def uri(self) -> str:

@@ -21,7 +21,7 @@ def locate_data_file(
     """Store and path of a data file."""
     if file.base_id is None:
         return store, data_file_path(file.path)
-    base, is_root = _base(manifest, file.base_id)
+    base, is_root = _base(store, manifest, file.base_id)
     return base, data_file_path(file.path) if is_root else file.path
 
 
@@ -31,13 +31,15 @@ def locate_in_base(
     """Store and path of any other file, given by its path within a dataset."""
     if base_id is None:
         return store, path
-    return _base(manifest, base_id)[0], path
+    return _base(store, manifest, base_id)[0], path
 
 
-def _base(manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
+def _base(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
     for base in manifest.wire.base_paths:
         if base.id == base_id:
-            return open_store(base.path), base.is_dataset_root
+            # Places of a dataset are opened with the options that its root was opened with.
+            options = getattr(store, "options", None)
+            return open_store(base.path, options), base.is_dataset_root
     raise CorruptFileError(
         "base path of a file",
         expected=f"one of {[base.id for base in manifest.wire.base_paths]}",

@@ -17,10 +17,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from glaive.errors import CorruptFileError, DatasetNotFoundError, ObjectNotFoundError, StoreError
-from glaive.format.paths import HINT, VERSIONS, NamingScheme, parse_manifest_name
+from glaive.format.paths import (
+    DETACHED,
+    HINT,
+    VERSIONS,
+    NamingScheme,
+    manifest_path,
+    parse_manifest_name,
+)
 from glaive.io.store import ObjectStore
+from glaive.table.manifest_store.steps import find
+from glaive.table.manifest_store.steps import newest as newest_registered
+from glaive.table.root import register_of
 
-__all__ = ["ManifestLocation", "latest", "list_versions", "read_hint", "write_hint"]
+__all__ = [
+    "ManifestLocation",
+    "latest",
+    "list_versions",
+    "locate",
+    "read_hint",
+    "write_hint",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +52,9 @@ class ManifestLocation:
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """The newest version. One listing.
+    """The newest version. One listing, or one look at the register of manifests if there is one.
+
+    Web servers list nothing: there the hint is where the search begins.
 
     Raises
     ------
@@ -44,7 +63,7 @@ def latest(store: ObjectStore) -> ManifestLocation:
     CorruptFileError
         Manifests are named in both ways.
     """
-    newest = _first_name(store)
+    newest = _registered(store) or _first_name(store) or _unlisted(store)
     if newest is not None:
         return newest
     for location in _locations(store):
@@ -64,6 +83,50 @@ def latest(store: ObjectStore) -> ManifestLocation:
     return newest
 
 
+def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation:
+    """Where the manifest of a version is to be read; whether it is there shows then.
+
+    No request unless manifests are registered elsewhere.
+    """
+    path = manifest_path(version, scheme)
+    register = register_of(store)
+    if register is not None and not version & DETACHED:
+        path = find(store, register, version, path)
+    return ManifestLocation(version, path, scheme)
+
+
+def _registered(store: ObjectStore) -> ManifestLocation | None:
+    """The newest version in the register of manifests."""
+    register = register_of(store)
+    found = None if register is None else newest_registered(store, register)
+    if found is None:
+        return None
+    version, path = found
+    v2 = path.startswith(manifest_path(version, "V2"))  # a staged name goes on behind it
+    return ManifestLocation(version, path, "V2" if v2 else "V1")
+
+
+def _unlisted(store: ObjectStore) -> ManifestLocation | None:
+    """The newest version on a web server: the one that the hint names, or a later one."""
+    if not store.uri.startswith(("http://", "https://")):
+        return None
+    version = read_hint(store)
+    found: ManifestLocation | None = None
+    while version is not None:
+        for scheme in ("V2", "V1") if found is None else (found.scheme,):
+            path = manifest_path(version, scheme)
+            try:
+                store.head(path)
+            except ObjectNotFoundError:
+                continue
+            found = ManifestLocation(version, path, scheme)
+            break
+        else:
+            return found
+        version += 1
+    return None
+
+
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
     """The newest version of a directory with V2 names: neither sorted nor looked at."""
     names = getattr(store, "names", None)
@@ -78,6 +141,7 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     """All versions, oldest first. One listing; none is an empty list."""
+    _registered(store)  # finishes the newest, so that it is listed
     found = list(_locations(store))
     for location in found:
         if location.scheme != found[0].scheme:

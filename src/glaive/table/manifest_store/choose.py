@@ -1,0 +1,78 @@
+"""Which register of manifests a URI or an option names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from glaive.errors import OptionError
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
+from glaive.table.manifest_store.protocol import ManifestStore
+
+__all__ = ["OPTION", "SQLITE_NAME", "choose", "split_uri"]
+
+OPTION = "manifest_store"
+"""The storage option that names a register."""
+
+SQLITE_NAME = "_manifests.sqlite"
+"""File in the root of a local dataset that ``manifest_store="sqlite"`` means."""
+
+_DDB = "s3+ddb://"
+_TABLE = "ddbTableName"
+
+
+def split_uri(uri: str) -> tuple[str, str | None]:
+    """The place that a URI names, and the register that it asks for.
+
+    ``s3+ddb://bucket/path?ddbTableName=T`` is ``s3://bucket/path`` with the manifests
+    registered in the DynamoDB table ``T``.
+    """
+    if not uri.lower().startswith(_DDB):
+        return uri, None
+    parts = urlsplit(uri)
+    tables = parse_qs(parts.query).get(_TABLE, [])
+    if len(tables) != 1 or not tables[0]:
+        raise OptionError(
+            f"{uri}: expected the name of a DynamoDB table, as in s3+ddb://bucket/path?{_TABLE}=T"
+        )
+    return f"s3://{parts.netloc}{parts.path}", f"dynamodb://{tables[0]}"
+
+
+def choose(
+    given: ManifestStore | str, store: ObjectStore, options: Mapping[str, str]
+) -> ManifestStore:
+    """The register that is meant.
+
+    ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file,
+    ``"dynamodb://T"`` a table; anything with the methods of a register is taken as it is.
+
+    Raises
+    ------
+    OptionError
+        It is none of these, or a file in the root of a dataset that is not local.
+    """
+    if not isinstance(given, str):
+        if isinstance(given, ManifestStore):
+            return given
+        raise OptionError(f"manifest_store: expected text or a ManifestStore, found {given!r}")
+    kind, _, rest = given.partition("://")
+    if kind.lower() == "sqlite":
+        from glaive.table.manifest_store.sqlite import SqliteManifestStore
+
+        if rest:
+            return SqliteManifestStore(unquote(rest))
+        if isinstance(store, LocalStore):
+            return SqliteManifestStore(store.full(SQLITE_NAME))
+        raise OptionError(
+            f"manifest_store: {store.uri} is no local directory; say which file to use, as in "
+            "sqlite:///path/manifests.sqlite"
+        )
+    if kind.lower() == "dynamodb" and rest:
+        from glaive.table.manifest_store.dynamodb import DynamoManifestStore
+
+        return DynamoManifestStore(rest, options)
+    raise OptionError(
+        f"manifest_store: unknown {given!r}; known are 'sqlite', 'sqlite:///path/file' and "
+        "'dynamodb://table'"
+    )

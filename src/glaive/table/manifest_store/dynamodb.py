@@ -1,0 +1,187 @@
+"""A register of manifests in a DynamoDB table, as other Lance implementations keep it.
+
+The table has the hash key ``base_uri`` (text) and the range key ``version`` (number). Both
+``base_uri`` and ``path`` are keys within the bucket, without its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+from glaive.errors import MissingDependencyError, OptionError, StoreError
+from glaive.table.manifest_store.protocol import ManifestEntry
+
+__all__ = ["DynamoManifestStore"]
+
+_COMMITTER = "lancedb"
+"""What the format asks to be written as committer."""
+
+_CREDENTIALS = {
+    "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
+    "aws_secret_access_key": ("aws_secret_access_key", "secret_access_key"),
+    "aws_session_token": ("aws_session_token", "aws_token", "session_token", "token"),
+    "region_name": ("aws_region", "region", "aws_default_region", "default_region"),
+    "endpoint_url": ("dynamodb_endpoint",),
+}
+
+
+class DynamoManifestStore:
+    """Entries in one DynamoDB table, which may serve many datasets of one bucket.
+
+    Parameters
+    ----------
+    table
+        Name of the table; it must exist.
+    options
+        Storage options: ``aws_*`` credentials and region, ``dynamodb_endpoint``. What they do
+        not say, boto3 finds as it always does.
+    """
+
+    __slots__ = ("_client", "_lock", "_process", "options", "table")
+
+    def __init__(self, table: str, options: Mapping[str, str] | None = None) -> None:
+        self.table = table
+        self.options = dict(options or {})
+        self._client: Any = None
+        self._process = 0
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"DynamoManifestStore({self.table!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DynamoManifestStore, (self.table, self.options))
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        """The entry of a version; ``None`` if there is none."""
+        base = _key(root)
+        key = {"base_uri": {"S": base}, "version": {"N": str(version)}}
+        answer = self._ask("get_item", Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        return None if item is None else self._entry(base, item)
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        """The entry with the highest version; ``None`` if there is none at all."""
+        base = _key(root)
+        answer = self._ask(
+            "query",
+            KeyConditionExpression="base_uri = :base",
+            ExpressionAttributeValues={":base": {"S": base}},
+            ScanIndexForward=False,
+            Limit=1,
+            ConsistentRead=True,
+        )
+        items = answer.get("Items") or []
+        return self._entry(base, items[0]) if items else None
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        """Add an entry in one step; ``False`` if the version has one."""
+        return self._put(
+            root, entry, "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
+        )
+
+    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
+        """Replace the entry of a version that has one."""
+        if not self._put(root, entry, "attribute_exists(base_uri) AND attribute_exists(version)"):
+            raise StoreError(
+                f"the DynamoDB table {self.table} has no version {entry.version} of {root}: the "
+                "entry was removed while the version was being made."
+            )
+
+    def drop(self, root: str) -> None:
+        """Forget all entries of a dataset; none is no error. One request per version."""
+        base = _key(root)
+        while (found := self.latest(root)) is not None:
+            key = {"base_uri": {"S": base}, "version": {"N": str(found.version)}}
+            self._ask("delete_item", Key=key)
+
+    def _put(self, root: str, entry: ManifestEntry, condition: str) -> bool:
+        base = _key(root)
+        item = {
+            "base_uri": {"S": base},
+            "version": {"N": str(entry.version)},
+            "path": {"S": f"{base}/{entry.path}" if base else entry.path},
+            "committer": {"S": _COMMITTER},
+        }
+        if entry.size is not None:
+            item["size"] = {"N": str(entry.size)}
+        if entry.e_tag is not None:
+            item["e_tag"] = {"S": entry.e_tag}
+        answer = self._ask("put_item", Item=item, ConditionExpression=condition)
+        return answer.get("refused") is None
+
+    def _entry(self, base: str, item: Mapping[str, Any]) -> ManifestEntry:
+        try:
+            path = str(item["path"]["S"])
+            version = int(item["version"]["N"])
+            size = int(item["size"]["N"]) if "size" in item else None
+            e_tag = item["e_tag"]["S"] if "e_tag" in item else None
+        except (KeyError, TypeError, ValueError):
+            raise StoreError(
+                f"the DynamoDB table {self.table} has an entry of {base} that is not as the format "
+                f"describes it: {dict(item)!r:.200}"
+            ) from None
+        prefix = f"{base}/" if base else ""
+        if not path.startswith(prefix):
+            raise StoreError(
+                f"the DynamoDB table {self.table} says that version {version} of {base} is at "
+                f"{path}, which is not below it. The entry is damaged."
+            )
+        return ManifestEntry(version=version, path=path[len(prefix) :], size=size, e_tag=e_tag)
+
+    def _ask(self, method: str, **request: Any) -> Mapping[str, Any]:
+        client = self._connected()
+        try:
+            answer: Mapping[str, Any] = getattr(client, method)(TableName=self.table, **request)
+        except client.exceptions.ConditionalCheckFailedException:
+            return {"refused": True}
+        except Exception as error:
+            raise StoreError(
+                f"the DynamoDB table {self.table} failed: {error}. Check its name, the "
+                "credentials and the network, then try again."
+            ) from None
+        return answer
+
+    def _connected(self) -> Any:
+        """The client of this process; boto3's clients serve all threads, but no fork."""
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                self._client = self._connect()
+                self._process = os.getpid()
+            return self._client
+
+    def _connect(self) -> Any:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ImportError:
+            raise MissingDependencyError(
+                "manifests registered in DynamoDB need boto3: pip install 'glaive[aws-dynamodb]'"
+            ) from None
+        lower = {key.lower(): value for key, value in self.options.items()}
+        given: dict[str, Any] = {}
+        for name, keys in _CREDENTIALS.items():
+            found = next((lower[key] for key in keys if lower.get(key)), None)
+            if found is not None:
+                given[name] = found
+        if "endpoint_url" not in given and os.environ.get("DYNAMODB_ENDPOINT"):
+            given["endpoint_url"] = os.environ["DYNAMODB_ENDPOINT"]
+        retries: Any = {"max_attempts": 4, "mode": "standard"}
+        try:
+            return boto3.session.Session().client(
+                "dynamodb", config=Config(retries=retries), **given
+            )
+        except Exception as error:
+            raise OptionError(
+                f"the DynamoDB table {self.table} cannot be reached: {error} Give aws_region and "
+                "credentials in storage_options or the environment."
+            ) from None
+
+
+def _key(root: str) -> str:
+    """Key of a dataset within its bucket."""
+    return urlsplit(root).path.strip("/") if "://" in root else root.strip("/")

@@ -1,0 +1,62 @@
+"""What a register of manifests must do: put an entry only where there is none.
+
+Specification: "External manifest store" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+__all__ = ["ManifestEntry", "ManifestStore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One registered version.
+
+    Parameters
+    ----------
+    version
+        Number of the version.
+    path
+        Path of its manifest below the root of the dataset: the final name, or the name it was
+        staged under.
+    size
+        Bytes of the manifest, if known.
+    e_tag
+        Identity of the final object, if known.
+    """
+
+    version: int
+    path: str
+    size: int | None = None
+    e_tag: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the manifest stands under its final name."""
+        return self.path.endswith(".manifest")
+
+
+@runtime_checkable
+class ManifestStore(Protocol):
+    """Entries by root of the dataset (as a URI) and version. Picklable; shared by threads.
+
+    Every read sees every write that ended before it. Failures are ``StoreError``.
+    """
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        """The entry of a version; ``None`` if there is none."""
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        """The entry with the highest version; ``None`` if there is none at all."""
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        """Add an entry in one step; ``False``, and nothing changed, if the version has one."""
+
+    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
+        """Replace the entry of a version that has one."""
+
+    def drop(self, root: str) -> None:
+        """Forget all entries of a dataset; none is no error."""

@@ -1,0 +1,169 @@
+"""The root of a dataset as a store, with whatever else decides who makes the next version.
+
+Most datasets need nothing else: putting the manifest where none is decides it. A commit lock
+or a register of manifests belongs to the root, so it travels with the store, to threads,
+other processes and workers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import OptionError
+from glaive.io.storage_options import settle
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+from glaive.io.uri import open_store
+from glaive.table.manifest_store.choose import OPTION, choose, split_uri
+from glaive.table.manifest_store.protocol import ManifestStore
+
+__all__ = ["CommitLock", "RootStore", "lock_of", "open_beside", "open_root", "register_of"]
+
+CommitLock = Callable[[int], AbstractContextManager[Any]]
+"""Called with the version about to be made; holds the right to make it while entered."""
+
+
+def open_root(
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    commit_lock: CommitLock | None = None,
+    manifest_store: ManifestStore | str | None = None,
+) -> ObjectStore:
+    """Open the root of a dataset; nothing is read.
+
+    Parameters
+    ----------
+    uri
+        As :func:`glaive.io.uri.open_store` takes it, or ``s3+ddb://bucket/path?ddbTableName=T``.
+    storage_options
+        Options of the store; ``manifest_store`` among them names a register as text.
+    commit_lock
+        Held while a version is made.
+    manifest_store
+        Where manifests are registered; wins over the URI and the option.
+
+    Raises
+    ------
+    OptionError
+        As :func:`glaive.io.uri.open_store`; or a lock or register is none.
+    """
+    place: Any = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    asked: ManifestStore | str | None = None
+    if isinstance(place, str):
+        place, asked = split_uri(place)
+    store = open_store(place, storage_options)
+    options = settle(storage_options) if storage_options else {}
+    named = next((options[key] for key in options if key.lower() == OPTION), None)
+    given = manifest_store or asked or named
+    if commit_lock is not None and not callable(commit_lock):
+        raise OptionError(
+            "commit_lock: expected a function of the version that returns a context manager, "
+            f"found {commit_lock!r}"
+        )
+    if given is None and commit_lock is None:
+        return store
+    return RootStore(
+        store,
+        lock=commit_lock,
+        register=None if given is None else choose(given, store, options),
+    )
+
+
+def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
+    """Another place that belongs to the same dataset, such as a branch.
+
+    Opened with the same storage options, and committed to as the dataset is.
+    """
+    opened = open_store(uri, getattr(store, "options", None))
+    root = _root(store)
+    if root is None:
+        return opened
+    return RootStore(opened, lock=root.lock, register=root.register)
+
+
+def register_of(store: object) -> ManifestStore | None:
+    """The register of a root, or of the one it wraps."""
+    root = _root(store)
+    return None if root is None else root.register
+
+
+def lock_of(store: object) -> CommitLock | None:
+    """The commit lock of a root, or of the one it wraps."""
+    root = _root(store)
+    return None if root is None else root.lock
+
+
+def _root(store: object) -> RootStore | None:
+    while store is not None and not isinstance(store, RootStore):
+        store = getattr(store, "inner", None)
+    return store
+
+
+class RootStore:
+    """A store, and beside it a commit lock or a register of manifests."""
+
+    __slots__ = ("inner", "lock", "register")
+
+    def __init__(
+        self,
+        inner: ObjectStore,
+        *,
+        lock: CommitLock | None = None,
+        register: ManifestStore | None = None,
+    ) -> None:
+        self.inner, self.lock, self.register = inner, lock, register
+
+    def __repr__(self) -> str:
+        return f"RootStore({self.inner!r}, lock={self.lock!r}, register={self.register!r})"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Storage options of the inner store."""
+        options: Mapping[str, str] = getattr(self.inner, "options", {})
+        return options
+
+    @property
+    def uri(self) -> str:
+        """The inner store's root."""
+        return self.inner.uri
+
+    def full(self, path: str) -> str:
+        """The inner store's name for ``path``."""
+        return self.inner.full(path)
+
+    def open(self, path: str, *, size: int | None = None) -> RangeReader:
+        """Pass on."""
+        return self.inner.open(path, size=size)
+
+    def get(self, path: str) -> pa.Buffer:
+        """Pass on."""
+        return self.inner.get(path)
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        """Pass on."""
+        self.inner.put(path, data, mode=mode)
+
+    def create(self, path: str) -> Sink:
+        """Pass on."""
+        return self.inner.create(path)
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Pass on."""
+        return self.inner.list(prefix)
+
+    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Pass on."""
+        return self.inner.walk(prefix)
+
+    def head(self, path: str) -> ObjectMeta:
+        """Pass on."""
+        return self.inner.head(path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Pass on."""
+        self.inner.delete(paths)
