@@ -12,11 +12,11 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.format.manifest import Manifest, decode_manifest
-from glaive.format.paths import NamingScheme, manifest_path, transaction_path
+from glaive.format.paths import NamingScheme, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
 from glaive.io.store import ObjectStore
 from glaive.table.rows import complete_rows
-from glaive.table.versions import ManifestLocation, latest, list_versions
+from glaive.table.versions import ManifestLocation, latest, list_versions, locate
 
 __all__ = [
     "VersionInfo",
@@ -73,7 +73,7 @@ def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Man
     CorruptFileError
         The manifest is damaged, or of another version than its name says.
     """
-    return load_manifest(store, ManifestLocation(version, manifest_path(version, scheme), scheme))
+    return load_manifest(store, locate(store, version, scheme))
 
 
 def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
