@@ -1,0 +1,394 @@
+"""Numbers: rounding, powers and logarithms, trigonometry, divisors.
+
+Arrow's functions call the C library as the reference does, so the last bit is the same too;
+numpy's may differ in it and are used only where they are exact or call the C library. The
+powers of decimals and ``factorial`` are loops over rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_DOWN, Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import (
+    FLOAT,
+    INTEGER,
+    NUMBER,
+    check_count,
+    like_first,
+    signature,
+)
+from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.values import constant, count_rows, each, spread
+
+__all__: list[str] = []
+
+is_kind = pa.types
+
+
+def _numpy(compute: Callable[..., Any], *arguments: Any) -> Any:
+    """Compute on numpy arrays of the first argument's type; nulls stay nulls."""
+    rows = count_rows(arguments)
+    valid, columns = None, []
+    for argument in arguments:
+        column = spread(argument, rows)
+        if column.null_count:
+            valid = column.is_valid() if valid is None else pc.and_(valid, column.is_valid())
+            column = pc.fill_null(column, pa.scalar(1, pa.int8()).cast(column.type))
+        columns.append(column.to_numpy(zero_copy_only=False))
+    with np.errstate(all="ignore"):
+        made = pa.array(compute(*columns))
+    return made if valid is None else pc.if_else(valid, made, pa.scalar(None, made.type))
+
+
+# --------------------------------------------------------------------------- one argument
+
+_FLOATS = signature(FLOAT, result=like_first)
+
+
+def _define_floats() -> None:
+    ready: dict[str, Callable[[Any], Any]] = {
+        "acos": pc.acos,
+        "acosh": pc.acosh,
+        "asin": pc.asin,
+        "asinh": pc.asinh,
+        "atan": pc.atan,
+        "cos": pc.cos,
+        "cosh": pc.cosh,
+        "exp": pc.exp,
+        "ln": pc.ln,
+        "log10": pc.log10,
+        "log2": pc.log2,
+        "sin": pc.sin,
+        "sinh": pc.sinh,
+        "sqrt": pc.sqrt,
+        "tan": pc.tan,
+        "tanh": pc.tanh,
+    }
+    for name, compute in ready.items():
+        function(name, takes=_FLOATS)(compute)
+
+
+_define_floats()
+
+
+@function("cbrt", takes=_FLOATS)
+def _cbrt(value: Any) -> Any:
+    # The wider type makes the last bit right.
+    return _numpy(lambda value: np.cbrt(value.astype(np.longdouble)).astype(value.dtype), value)
+
+
+@function("cot", takes=_FLOATS)
+def _cot(value: Any) -> Any:
+    return pc.divide(pa.scalar(1, value.type), pc.tan(value))
+
+
+@function("degrees", takes=_FLOATS)
+def _degrees(value: Any) -> Any:
+    return pc.multiply(value, pa.scalar(180 / math.pi, value.type))
+
+
+@function("radians", takes=_FLOATS)
+def _radians(value: Any) -> Any:
+    return pc.multiply(value, pa.scalar(math.pi / 180, value.type))
+
+
+@function("atanh", takes=_FLOATS)
+def _atanh(value: Any) -> Any:
+    one, two = pa.scalar(1, value.type), pa.scalar(2, value.type)
+    made = pc.log1p(pc.divide(pc.multiply(two, value), pc.subtract(one, value)))
+    return pc.divide(made, two)
+
+
+@function("signum", takes=_FLOATS)
+def _signum(value: Any) -> Any:
+    zero = pa.scalar(0, value.type)
+    return pc.if_else(pc.equal(value, zero), zero, pc.sign(value))
+
+
+@function("abs", takes=signature(NUMBER, result=like_first))
+def _abs(value: Any) -> Any:
+    if is_kind.is_float16(value.type):
+        return _numpy(np.abs, value)
+    try:
+        return pc.abs_checked(value)
+    except pa.ArrowInvalid:
+        raise FilterError(f"abs: the absolute value of the least {value.type} is none") from None
+
+
+@function("isnan", takes=signature(FLOAT, result=pa.bool_()))
+def _isnan(value: Any) -> Any:
+    return pc.is_nan(value)
+
+
+@function("iszero", takes=signature(FLOAT, result=pa.bool_()))
+def _iszero(value: Any) -> Any:
+    return pc.equal(value, pa.scalar(0, value.type))
+
+
+@function("factorial", takes=signature(INTEGER, result=pa.int64()))
+def _factorial(value: Any) -> Any:
+    def factorial(number: int) -> int:
+        if not 0 <= number <= 20:
+            raise FilterError(f"factorial takes 0 to 20, found {number}")
+        return math.factorial(number)
+
+    return each(pa.int64(), factorial, value)
+
+
+# --------------------------------------------------------------------------- rounding
+
+
+def _float_or_decimal(call: Call) -> Types:
+    check_count(call, 1)
+    if is_kind.is_decimal(call.types[0]):
+        return (call.types[0],), call.types[0]
+    return _FLOATS(call)
+
+
+@function("ceil", takes=_float_or_decimal)
+def _ceil(value: Any) -> Any:
+    return pc.ceil(value)
+
+
+@function("floor", takes=_float_or_decimal)
+def _floor(value: Any) -> Any:
+    return pc.floor(value)
+
+
+def _round_types(call: Call) -> Types:
+    check_count(call, 1, 2)
+    kind = call.types[0]
+    if len(call.types) == 2 and not is_kind.is_null(call.types[1]):
+        INTEGER(call, 1)
+    places = (pa.int64(),) * (len(call.types) - 1)
+    if not is_kind.is_decimal(kind):
+        counted = FLOAT(call, 0)[1]
+        return (counted, *places), counted
+    made = pa.decimal128 if is_kind.is_decimal128(kind) else pa.decimal256
+    if places and call.literals[1] is None:
+        most = 38 if is_kind.is_decimal128(kind) else 76
+        return (kind, *places), made(min(kind.precision + 1, most), kind.scale)
+    digits = call.literals[1].as_py() or 0 if places else 0
+    return (kind, *places), made(kind.precision, min(max(digits, 0), kind.scale))
+
+
+@function("round", takes=_round_types)
+def _round(value: Any, places: Any = None) -> Any:
+    if is_kind.is_decimal(value.type):
+        return _round_decimal(value, pa.scalar(0) if places is None else places)
+    return _scaled(_half_away, value, places)
+
+
+def _round_decimal(value: Any, places: Any) -> Any:
+    kind, rows = value.type, count_rows((value, places))
+    made = pa.nulls(rows, kind)
+    for digits in pc.unique(spread(places, rows)).drop_null().to_pylist():
+        if digits < kind.scale - kind.precision:
+            rounded = pa.repeat(pa.scalar(0).cast(kind), rows)
+            rounded = pc.if_else(pc.is_valid(value), rounded, pa.scalar(None, kind))
+        elif digits >= kind.scale:
+            rounded = spread(value, rows)
+        else:
+            mode = "half_towards_infinity"
+            rounded = pc.round(spread(value, rows), ndigits=digits, round_mode=mode)
+        made = pc.if_else(pc.equal(places, digits), rounded, made)
+    return made
+
+
+def _half_away(value: Any) -> Any:
+    # Adding a half first would round 0.49999999999999994 up.
+    whole = np.trunc(value)
+    away = np.abs(value - whole) >= 0.5
+    return np.where(away, whole + np.copysign(1, value), whole)
+
+
+def _scaled(compute: Callable[[Any], Any], value: Any, places: Any) -> Any:
+    if places is None:
+        return _numpy(lambda value: compute(value).astype(value.dtype), value)
+
+    def scaled(value: Any, places: Any) -> Any:
+        factor = np.power(10.0, np.clip(places, -1000, 1000)).astype(value.dtype)
+        return (compute(value * factor) / factor).astype(value.dtype)
+
+    return _numpy(scaled, value, places)
+
+
+def _trunc_types(call: Call) -> Types:
+    if len(call.types) < 2:
+        return _FLOATS(call)
+    check_count(call, 1, 2)
+    kind = _narrow_or_wide(call, 1)
+    return (kind, INTEGER(call, 1)[0]), kind
+
+
+@function("trunc", takes=_trunc_types)
+def _trunc(value: Any, places: Any = None) -> Any:
+    if places is None:
+        zero = pa.scalar(0, value.type)
+        return pc.if_else(pc.equal(value, zero), zero, pc.trunc(value))
+    return _scaled(np.trunc, value, places)
+
+
+# --------------------------------------------------------------------------- two arguments
+
+
+def _narrow_or_wide(call: Call, numbers: int) -> Any:
+    """``float64`` where one of the arguments needs it, else ``float32``."""
+    kinds = [NUMBER(call, number)[0] for number in range(numbers) if _known(call, number)]
+    wide = any(is_kind.is_float64(kind) or is_kind.is_decimal(kind) for kind in kinds)
+    return pa.float64() if wide else pa.float32()
+
+
+def _known(call: Call, number: int) -> bool:
+    return not is_kind.is_null(call.types[number])
+
+
+def _both_floats(call: Call) -> Types:
+    check_count(call, 2, 2)
+    kind = _narrow_or_wide(call, 2)
+    return (kind, kind), kind
+
+
+@function("atan2", takes=_both_floats)
+def _atan2(y: Any, x: Any) -> Any:
+    return pc.atan2(y, x)
+
+
+def _nanvl_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    if all(is_kind.is_float16(kind) or is_kind.is_null(kind) for kind in call.types):
+        return (pa.float16(),) * 2, pa.float16()
+    return _both_floats(call)
+
+
+@function("nanvl", takes=_nanvl_types)
+def _nanvl(value: Any, other: Any) -> Any:
+    rows = count_rows((value, other))
+    value, other = spread(value, rows), spread(other, rows)
+    return pc.if_else(pc.is_nan(value), other, value)
+
+
+def _log_types(call: Call) -> Types:
+    check_count(call, 1, 2)
+    kind = call.types[-1]
+    FLOAT(call, len(call.types) - 1)
+    kind = kind if is_kind.is_float16(kind) or is_kind.is_float32(kind) else pa.float64()
+    if len(call.types) == 2:
+        FLOAT(call, 0)
+        return (pa.float64(), kind), kind
+    return (kind,), kind
+
+
+@function("log", takes=_log_types)
+def _log(first: Any, second: Any = None) -> Any:
+    kind = first.type if second is None else second.type
+    if is_kind.is_float16(kind):
+        widened = [each.cast(pa.float32()) for each in (first, second) if each is not None]
+        return _log(*widened).cast(kind)
+    if second is None:
+        return pc.divide(pc.ln(first), pa.scalar(math.log(10), kind))
+    return pc.divide(pc.ln(second), pc.ln(first.cast(kind)))
+
+
+def _power_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    base, exponent = NUMBER(call, 0)[0], NUMBER(call, 1)[0]
+    if is_kind.is_decimal(base):
+        kind = pa.int64() if is_kind.is_integer(exponent) else pa.float64()
+        return (base, kind), base
+    return (pa.float64(), pa.float64()), pa.float64()
+
+
+@function("power", "pow", takes=_power_types)
+def _power(base: Any, exponent: Any) -> Any:
+    if is_kind.is_decimal(base.type):
+        try:
+            return each(base.type, _decimal_power, base, exponent)
+        except pa.ArrowInvalid:
+            raise FilterError(f"power: a result has too many digits for {base.type}") from None
+    undefined = pc.and_(pc.equal(base, 0.0), pc.less(exponent, 0.0))
+    if pc.any(undefined).as_py() if not constant(undefined) else undefined.as_py():
+        raise FilterError("power: zero has no negative power")
+    return pc.power(base, exponent)
+
+
+def _decimal_power(base: Decimal, exponent: float) -> Decimal:
+    with localcontext() as context:
+        context.prec = 80
+        try:
+            if exponent == 0:
+                made = Decimal(1)
+            elif float(exponent).is_integer():
+                made = base ** int(exponent)
+            else:
+                made = Decimal(float(base) ** exponent)
+            return made.quantize(base, rounding=ROUND_DOWN)
+        except (ArithmeticError, TypeError, ValueError):
+            raise FilterError(f"power: {base}^{exponent} is no decimal of its type") from None
+
+
+def _checked(name: str, made: Any) -> Any:
+    if pc.any(pc.less(made, 0)).as_py():
+        raise FilterError(f"{name}: a result is too large for int64")
+    return made
+
+
+_DIVISORS = signature(INTEGER, INTEGER, result=pa.int64())
+
+
+@function("gcd", takes=_DIVISORS)
+def _gcd(left: Any, right: Any) -> Any:
+    return _checked("gcd", _numpy(np.gcd, left, right))
+
+
+@function("lcm", takes=_DIVISORS)
+def _lcm(left: Any, right: Any) -> Any:
+    def multiple(left: Any, right: Any) -> Any:
+        divisor = np.gcd(left, right)
+        other = np.where(divisor == 0, 0, right // np.where(divisor == 0, 1, divisor))
+        made = np.abs(left * other)
+        # Dividing gives the factor back, unless the product left 64 bits.
+        fits = (
+            (left == 0)
+            | (other == 0)
+            | (made // np.where(left == 0, 1, left) == np.sign(left) * np.abs(other))
+        )
+        return np.where(fits & (left != -(2**63)), made, -1)
+
+    return _checked("lcm", _numpy(multiple, left, right))
+
+
+# --------------------------------------------------------------------------- without arguments
+
+
+@function("pi", takes=signature(result=pa.float64()))
+def _pi() -> Any:
+    return pa.scalar(math.pi)
+
+
+@function("random", "rand", takes=signature(result=pa.float64()), volatile=True)
+def _random(rows: int) -> Any:
+    return pa.array(np.random.default_rng().random(rows))
+
+
+@function("uuid", takes=signature(result=pa.string()), volatile=True)
+def _uuid(rows: int) -> Any:
+    raw = np.random.default_rng().integers(0, 256, (rows, 16), np.uint8)
+    raw[:, 6] = raw[:, 6] & 0x0F | 0x40
+    raw[:, 8] = raw[:, 8] & 0x3F | 0x80
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    text = np.full((rows, 36), ord("-"), np.uint8)
+    places = [place for place in range(36) if place not in (8, 13, 18, 23)]
+    text[:, places] = digits[np.stack([raw >> 4, raw & 15], axis=2).reshape(rows, 32)]
+    offsets = np.arange(rows + 1, dtype=np.int32) * 36
+    return pa.Array.from_buffers(
+        pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())]
+    )
