@@ -10,10 +10,12 @@ GlaiveError
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
 │   ├── CommitContentionError            retries used up; nothing is wrong, try again
-│   └── DatasetExistsError(FileExistsError)   create was asked for, but there is a dataset already
+│   ├── DatasetExistsError(FileExistsError)   create was asked for, but there is a dataset already
+│   └── RefExistsError(FileExistsError, ValueError)   there is a tag or branch of this name
 ├── NotFoundError(LookupError)           no such version, column, index or fragment
 │   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this place
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
+│   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
 │   └── ColumnNotFoundError(KeyError, ValueError)    no such column; names the closest ones
 ├── FilterError(ValueError)              an expression cannot be understood, or not be computed
@@ -46,6 +48,8 @@ __all__ = [
     "ObjectExistsError",
     "ObjectNotFoundError",
     "OptionError",
+    "RefExistsError",
+    "RefNotFoundError",
     "RowIndexError",
     "SchemaError",
     "StoreError",
@@ -115,7 +119,51 @@ class CommitError(GlaiveError, OSError):
 
 
 class CommitConflictError(CommitError):
-    """Another writer changed the same thing since the version that was read."""
+    """Another writer changed the same thing since the version that was read.
+
+    Parameters
+    ----------
+    message
+        What happened, and what to do.
+    retryable
+        Whether the same change, made for the newest version, may go through; otherwise what
+        it was made for is gone.
+    version
+        The version that conflicts.
+    operation
+        What that version did; ``None`` if it is not known.
+    fragments
+        Ids of the fragments both change, ascending.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retryable: bool = True,
+        version: int = 0,
+        operation: str | None = None,
+        fragments: Iterable[int] = (),
+    ) -> None:
+        super().__init__(message)
+        self.retryable, self.version, self.operation = retryable, version, operation
+        self.fragments = tuple(sorted(fragments))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        facts = (str(self), self.retryable, self.version, self.operation, self.fragments)
+        return (_conflict, facts)
+
+
+def _conflict(
+    message: str, retryable: bool, version: int, operation: str | None, fragments: tuple[int, ...]
+) -> CommitConflictError:
+    return CommitConflictError(
+        message,
+        retryable=retryable,
+        version=version,
+        operation=operation,
+        fragments=fragments,
+    )
 
 
 class CommitContentionError(CommitError):
@@ -124,6 +172,10 @@ class CommitContentionError(CommitError):
 
 class DatasetExistsError(CommitError, FileExistsError):
     """A dataset was to be created where there is one already."""
+
+
+class RefExistsError(CommitError, FileExistsError, ValueError):
+    """A tag or branch was to be made, and there is one of this name."""
 
 
 class NotFoundError(GlaiveError, LookupError):
@@ -136,6 +188,10 @@ class DatasetNotFoundError(NotFoundError, FileNotFoundError, ValueError):
 
 class VersionNotFoundError(NotFoundError, OSError, ValueError):
     """No such version of the dataset; the message names those there are."""
+
+
+class RefNotFoundError(NotFoundError, OSError, ValueError):
+    """No such tag or branch; the message names the closest ones."""
 
 
 class DataFileMissingError(NotFoundError, FileNotFoundError):

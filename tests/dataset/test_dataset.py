@@ -230,13 +230,8 @@ class TestVersions:
         assert isinstance(caught.value, ValueError)  # pylance: dataset(version=...)
         assert isinstance(caught.value, OSError)  # pylance: checkout_version(...)
 
-    @pytest.mark.parametrize("version", ["main", (None, 3)])
-    def test_tags_and_branches_are_refused_by_name(self, grown: Path, version: object) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="tags and branches"):
-            glaive.dataset(grown, version=version)  # type: ignore[arg-type]  # on purpose
-
     def test_a_version_is_a_number(self, grown: Path) -> None:
-        with pytest.raises(OptionError, match=r"expected a number, found 1.5"):
+        with pytest.raises(OptionError, match=r"expected a number.* found 1.5"):
             glaive.dataset(grown, version=1.5)  # type: ignore[arg-type]  # on purpose
 
     def test_the_past_can_be_opened_by_time(self, tmp_path: Path) -> None:

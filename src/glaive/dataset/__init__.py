@@ -29,7 +29,7 @@ class _Callable(ModuleType):
     def __call__(
         self,
         uri: str | os.PathLike[str],
-        version: int | None = None,
+        version: int | str | tuple[str | None, int | None] | None = None,
         asof: object = None,
         *,
         storage_options: Mapping[str, str] | None = None,

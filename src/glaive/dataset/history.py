@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from glaive.errors import OptionError, UnsupportedFeatureError, VersionNotFoundError
+from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.io.store import ObjectStore
@@ -41,13 +41,9 @@ def find_version(
     ------
     VersionNotFoundError
         There is no such version.
-    OptionError, UnsupportedFeatureError
-        It is no number; tags are not known yet.
+    OptionError
+        It is no number.
     """
-    if isinstance(version, str | tuple):
-        raise UnsupportedFeatureError(
-            f"version {version!r}: tags and branches are not supported yet; give a number"
-        )
     if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise OptionError(f"version: expected a number, found {version!r}")
     number: int = version.__index__()

@@ -13,6 +13,7 @@ import pyarrow as pa
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.history import find_version, version_as_of
 from glaive.dataset.opened import OpenedVersion
+from glaive.dataset.references import resolve
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.uri import open_store
 from glaive.scan.session import Session
@@ -58,7 +59,7 @@ _WRITE_LATER = frozenset(
 
 def dataset(
     uri: str | os.PathLike[str],
-    version: int | None = None,
+    version: int | str | tuple[str | None, int | None] | None = None,
     asof: object = None,
     *,
     storage_options: Mapping[str, str] | None = None,
@@ -73,7 +74,8 @@ def dataset(
     uri
         Directory or URI such as ``s3://bucket/table``.
     version
-        Number of the version to read; the newest by default.
+        The version to read, the newest by default: a number, a tag, or a branch and a number
+        of it (``None`` for the newest).
     asof
         Read the newest version made before this point in time.
     storage_options
@@ -89,6 +91,8 @@ def dataset(
         There is no dataset.
     VersionNotFoundError
         There is no such version.
+    RefNotFoundError
+        There is no such tag or branch.
     UnsupportedFeatureError
         The dataset uses something this reader does not know; the message names it.
 
@@ -101,7 +105,11 @@ def dataset(
     store = open_store(uri, storage_options)
     if version is None and asof is not None:
         version = version_as_of(store, asof)
-    manifest = open_latest(store) if version is None else find_version(store, version)
+    if isinstance(version, str | tuple):
+        found = resolve(store, open_latest(store), version)
+        store, uri, manifest = found.store, found.store.uri, found.manifest
+    else:
+        manifest = open_latest(store) if version is None else find_version(store, version)
     if session is None:
         session = Session(metadata_cache_size_bytes=metadata_cache_size_bytes)
     place = os.fspath(uri)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from glaive.dataset.history import find_version
+from glaive.dataset.references import Referenced
 from glaive.dataset.stats import LanceStats
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
@@ -61,6 +62,17 @@ class OpenedVersion:
             self.store,
             manifest,
             uri=self.uri,
+            storage_options=self.storage_options,
+            session=self._session,
+        )
+
+    def _referenced(self, found: Referenced) -> Self:
+        """The dataset at a version that was named; one of another branch lies elsewhere."""
+        if found.store is self.store:
+            return self._at(found.manifest)
+        return type(self)(
+            found.store,
+            found.manifest,
             storage_options=self.storage_options,
             session=self._session,
         )

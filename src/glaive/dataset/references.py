@@ -1,0 +1,108 @@
+"""From what users call a version, a number, a tag or a branch, to its manifest.
+
+==================== =============================================================
+reference            meaning
+==================== =============================================================
+``7``                version 7 of the branch at hand
+``"v1"``             the version with this tag, on whichever branch
+``("dev", 7)``       version 7 of branch ``dev``
+``("dev", None)``    the newest version of branch ``dev``
+``("main", 7)``      version 7 of the main branch, as ``(None, 7)``
+==================== =============================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.table.branches import read_branch
+from glaive.table.load import open_latest, open_version
+from glaive.table.refs import MAIN, branch_store, root_store
+from glaive.table.tags import read_tag
+
+__all__ = ["Referenced", "branch_of", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """A version that was named: its branch, the branch's directory, and the manifest."""
+
+    branch: str | None
+    store: ObjectStore
+    manifest: Manifest
+
+
+def branch_of(manifest: Manifest) -> str | None:
+    """The branch a version is of; ``None`` for the main branch."""
+    return manifest.wire.branch or None
+
+
+def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Referenced:
+    """Find a version by what users call it.
+
+    Parameters
+    ----------
+    store, manifest
+        The branch at hand and any version of it, which is what ``None`` means.
+
+    Raises
+    ------
+    VersionNotFoundError, RefNotFoundError
+        There is no such version, tag or branch.
+    OptionError
+        It is no reference at all.
+    """
+    here = branch_of(manifest)
+    if reference is None:
+        return Referenced(here, store, manifest)
+    if isinstance(reference, str):
+        tag = read_tag(root_store(store, here), reference)
+        return _on_branch(store, manifest, tag.branch, tag.version)
+    if isinstance(reference, tuple):
+        branch, version = _pair(reference)
+        return _on_branch(store, manifest, branch, version)
+    number = _number(reference)
+    if number == manifest.version:
+        return Referenced(here, store, manifest)
+    return Referenced(here, store, open_version(store, number, scheme=manifest.scheme))
+
+
+def _on_branch(
+    store: ObjectStore, manifest: Manifest, branch: str | None, version: int | None
+) -> Referenced:
+    here = branch_of(manifest)
+    place = store
+    if branch != here:
+        root = root_store(store, here)
+        if branch is not None:
+            read_branch(root, branch)  # says so if there is none
+        place = branch_store(root, branch)
+    try:
+        found = open_latest(place) if version is None else open_version(place, version)
+    except DatasetNotFoundError as error:
+        raise DatasetNotFoundError(f"branch {branch or MAIN!r} has no versions: {error}") from error
+    return Referenced(branch, place, found)
+
+
+def _pair(reference: tuple[object, ...]) -> tuple[str | None, int | None]:
+    if len(reference) != 2 or not isinstance(reference[0], str | None):
+        raise OptionError(
+            f"version: expected a branch (or None) and a number (or None), found {reference!r}"
+        )
+    branch, version = reference
+    return (
+        None if branch == MAIN else branch,  # type: ignore[return-value]  # text or None: checked
+        None if version is None else _number(version),
+    )
+
+
+def _number(given: object) -> int:
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise OptionError(
+            f"version: expected a number, a tag, or a pair of branch and number, found {given!r}"
+        )
+    number: int = given.__index__()
+    return number

@@ -1,0 +1,150 @@
+"""Tags: names for one version of one branch, each a JSON file below ``_refs/tags``.
+
+Specification: "Tags" in ``docs/format/refs.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from glaive.errors import ObjectExistsError, OptionError, RefExistsError
+from glaive.io.store import ObjectStore
+from glaive.table.refs import (
+    MAIN,
+    NAME,
+    damaged,
+    dump_json,
+    load_json,
+    metadata_of,
+    stem,
+    time_of,
+    time_text,
+    whole_number,
+)
+
+__all__ = ["Tag", "create_tag", "delete_tag", "list_tags", "read_tag", "replace_tag"]
+
+TAGS: Final = "_refs/tags"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A name for a version.
+
+    Parameters
+    ----------
+    version
+        The version.
+    branch
+        The branch it is a version of; ``None`` for the main branch.
+    manifest_size
+        Bytes of the version's manifest.
+    created_at, updated_at
+        Nanoseconds since 1970 UTC; ``None`` where the file does not tell.
+    metadata
+        Free text entries.
+    """
+
+    version: int
+    branch: str | None = None
+    manifest_size: int = 0
+    created_at: int | None = None
+    updated_at: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> bytes:
+        """Content of the tag's file."""
+        content = {
+            "branch": self.branch,
+            "version": self.version,
+            "createdAt": time_text(self.created_at),
+            "updatedAt": time_text(self.updated_at),
+            "manifestSize": self.manifest_size,
+            "metadata": dict(self.metadata),
+        }
+        return dump_json(content)
+
+
+def list_tags(root: ObjectStore) -> dict[str, Tag]:
+    """All tags by name. One listing and one request per tag."""
+    names = [stem(meta.path) for meta in root.list(TAGS) if meta.path.endswith(".json")]
+    return {name: read_tag(root, name) for name in sorted(names)}
+
+
+def read_tag(root: ObjectStore, name: str) -> Tag:
+    """One tag.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such tag; the message names the closest ones.
+    CorruptFileError
+        Its file is damaged.
+    """
+    path = _tag_path(name)
+    content = load_json(root, path, "tag", name, TAGS)
+    where = root.full(path)
+    branch = content.get("branch")
+    if branch is not None and not isinstance(branch, str):
+        raise damaged("branch of a tag", "text or null", branch, where)
+    return Tag(
+        version=whole_number(content, "version", where),
+        branch=None if branch == MAIN else branch,
+        manifest_size=whole_number(content, "manifestSize", where),
+        created_at=time_of(content.get("createdAt"), where),
+        updated_at=time_of(content.get("updatedAt"), where),
+        metadata=metadata_of(content, where),
+    )
+
+
+def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
+    """Write a tag that is not there yet. One request.
+
+    Raises
+    ------
+    RefExistsError
+        There is a tag of this name.
+    OptionError
+        A tag cannot have this name.
+    """
+    try:
+        root.put(_tag_path(name), [tag.to_json()], mode="create")
+    except ObjectExistsError:
+        raise RefExistsError(
+            f"tag {name!r} of {root.uri} exists already. Move it with update, or choose "
+            "another name."
+        ) from None
+
+
+def replace_tag(root: ObjectStore, name: str, tag: Tag) -> None:
+    """Write a tag that is there."""
+    root.put(_tag_path(name), [tag.to_json()])
+
+
+def delete_tag(root: ObjectStore, name: str) -> None:
+    """Remove a tag; the version stays.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such tag.
+    """
+    read_tag(root, name)
+    root.delete([_tag_path(name)])
+
+
+def _tag_path(name: object) -> str:
+    if (
+        not isinstance(name, str)
+        or not NAME.fullmatch(name)
+        or name.startswith(".")
+        or name.endswith((".", ".lock"))
+        or ".." in name
+    ):
+        raise OptionError(
+            f"tag: {name!r} is no name for a tag. Letters, digits, '.', '-' and '_' are allowed, "
+            "but no '.' at the ends, no '..', and no '.lock' at the end."
+        )
+    return f"{TAGS}/{name}.json"
