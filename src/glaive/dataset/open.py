@@ -15,9 +15,10 @@ from glaive.dataset.history import find_version, version_as_of
 from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.references import resolve
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.io.uri import open_store
 from glaive.scan.session import Session
 from glaive.table.load import open_latest
+from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.root import CommitLock, guarded, open_root
 
 __all__ = ["dataset", "write_dataset"]
 
@@ -34,7 +35,6 @@ _WRITE_IGNORED = frozenset({"max_rows_per_group", "data_cache_bytes"})
 
 _OPEN_LATER = frozenset(
     {
-        "commit_lock",
         "default_scan_options",
         "read_params",
         "namespace_client",
@@ -45,7 +45,6 @@ _OPEN_LATER = frozenset(
 _WRITE_LATER = frozenset(
     {
         "max_page_bytes",
-        "commit_lock",
         "auto_cleanup_options",
         "initial_bases",
         "target_bases",
@@ -63,6 +62,8 @@ def dataset(
     asof: object = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    commit_lock: CommitLock | None = None,
+    manifest_store: ManifestStore | str | None = None,
     metadata_cache_size_bytes: int | None = None,
     session: Session | None = None,
     **options: Any,
@@ -80,6 +81,12 @@ def dataset(
         Read the newest version made before this point in time.
     storage_options
         Credentials and settings of the object store.
+    commit_lock
+        Called with the number of a version about to be made; what it returns is entered
+        while the version is made. For places that cannot put a file only where none is.
+    manifest_store
+        Where versions are registered: ``"sqlite"``, ``"sqlite:///path/file"``,
+        ``"dynamodb://table"`` or an object; see ``docs/guide/stores.md``.
     metadata_cache_size_bytes
         Budget of the cache of opened files and their metadata; 256 MiB by default.
     session
@@ -102,7 +109,7 @@ def dataset(
     """
     if options:
         _check_options("dataset", options, _OPEN_IGNORED, _OPEN_LATER, dataset)
-    store = open_store(uri, storage_options)
+    store = open_root(uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store)
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     if isinstance(version, str | tuple):
@@ -128,6 +135,8 @@ def write_dataset(
     max_bytes_per_file: int = 90 * 1024**3,
     progress: Any = None,
     storage_options: Mapping[str, str] | None = None,
+    commit_lock: CommitLock | None = None,
+    manifest_store: ManifestStore | str | None = None,
     data_storage_version: str | None = None,
     use_legacy_format: bool | None = None,
     enable_v2_manifest_paths: bool = True,
@@ -161,6 +170,8 @@ def write_dataset(
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     storage_options
         Credentials and settings of the object store.
+    commit_lock, manifest_store
+        As :func:`dataset` takes them; a dataset given as ``uri`` keeps its own.
     data_storage_version
         ``"2.1"``, ``"2.2"`` or ``"stable"``; by default that of the dataset, else 2.2.
     use_legacy_format
@@ -227,9 +238,13 @@ def write_dataset(
     )
     if isinstance(uri, OpenedVersion):
         opened: OpenedVersion | None = uri
-        store, place, storage_options = uri.store, uri.uri, uri.storage_options
+        store = guarded(uri.store, commit_lock=commit_lock, manifest_store=manifest_store)
+        place, storage_options = uri.uri, uri.storage_options
     else:
-        opened, store = None, open_store(uri, storage_options)
+        opened = None
+        store = open_root(
+            uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store
+        )
         place = os.fspath(uri)
     source, rows = read_source(data_obj, schema)
     if schema is not None and not source.equals(schema):

@@ -35,7 +35,6 @@ from glaive.format.fragment import Fragment
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
-from glaive.io.uri import open_store
 from glaive.spark.assign import refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
@@ -45,6 +44,7 @@ from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.table.root import open_root
 from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> Writ
     SchemaError, ColumnNotFoundError
         The frame does not fit the dataset it is appended to.
     """
-    store = open_store(options.uri, options.storage)
+    store = open_root(options.uri, options.storage)
     base = _latest(store)
     if base is not None and options.must_not_exist:
         raise _exists(options.uri)
@@ -155,7 +155,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         job, target = self.job, self.job.schema.to_arrow()
         truncate = job.options.allow_truncation
         fragments = write_fragments(
-            open_store(job.options.uri, job.options.storage),
+            open_root(job.options.uri, job.options.storage),
             (conform(batch, target, allow_truncation=truncate, writing=True) for batch in iterator),
             job.schema,
             _file_options(job.options),
@@ -166,7 +166,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make one version of what all tasks wrote; nothing if an earlier call already did."""
         job = self.job
-        store = open_store(job.options.uri, job.options.storage)
+        store = open_root(job.options.uri, job.options.storage)
         fragments = tuple(_fragments(messages))
         if job.mode == "append":
             if fragments:
@@ -195,7 +195,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files of a job whose tasks failed, if that can do no harm."""
         job = self.job
-        store = open_store(job.options.uri, job.options.storage)
+        store = open_root(job.options.uri, job.options.storage)
         paths = [
             data_file_path(file.path)
             for fragment in _fragments(messages)

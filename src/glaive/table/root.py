@@ -21,7 +21,15 @@ from glaive.io.uri import open_store
 from glaive.table.manifest_store.choose import OPTION, choose, split_uri
 from glaive.table.manifest_store.protocol import ManifestStore
 
-__all__ = ["CommitLock", "RootStore", "lock_of", "open_beside", "open_root", "register_of"]
+__all__ = [
+    "CommitLock",
+    "RootStore",
+    "guarded",
+    "lock_of",
+    "open_beside",
+    "open_root",
+    "register_of",
+]
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
 """Called with the version about to be made; holds the right to make it while entered."""
@@ -59,19 +67,34 @@ def open_root(
     store = open_store(place, storage_options)
     options = settle(storage_options) if storage_options else {}
     named = next((options[key] for key in options if key.lower() == OPTION), None)
-    given = manifest_store or asked or named
+    return guarded(store, commit_lock=commit_lock, manifest_store=manifest_store or asked or named)
+
+
+def guarded(
+    store: ObjectStore,
+    *,
+    commit_lock: CommitLock | None = None,
+    manifest_store: ManifestStore | str | None = None,
+) -> ObjectStore:
+    """The same root with a commit lock or a register of manifests, in place of those it has.
+
+    Raises
+    ------
+    OptionError
+        The lock or the register is none.
+    """
     if commit_lock is not None and not callable(commit_lock):
         raise OptionError(
             "commit_lock: expected a function of the version that returns a context manager, "
             f"found {commit_lock!r}"
         )
-    if given is None and commit_lock is None:
+    if commit_lock is None and manifest_store is None:
         return store
-    return RootStore(
-        store,
-        lock=commit_lock,
-        register=None if given is None else choose(given, store, options),
-    )
+    inner = store.inner if isinstance(store, RootStore) else store
+    register = register_of(store)
+    if manifest_store is not None:
+        register = choose(manifest_store, inner, getattr(inner, "options", {}))
+    return RootStore(inner, lock=commit_lock or lock_of(store), register=register)
 
 
 def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
