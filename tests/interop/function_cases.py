@@ -79,6 +79,13 @@ def edges() -> pa.Table:
                 [None if value is None else decimal.Decimal(value) for value in DECIMALS],
                 pa.decimal256(50, 3),
             ),
+            "i8": pa.array([None if n % 5 == 3 else n * 9 - 50 for n in range(ROWS)], pa.int8()),
+            "u32": pa.array([None if n % 5 == 1 else n * 3 for n in range(ROWS)], pa.uint32()),
+            "u64": pa.array([None if n % 4 == 1 else n * 2**59 for n in range(ROWS)], pa.uint64()),
+            "b": pa.array([None if n % 5 == 3 else n % 2 == 0 for n in range(ROWS)]),
+            "x": pa.array(
+                [None if text is None else text.encode() + b"\xff" for text in TEXTS], pa.binary()
+            ),
             "u8": pa.array([None, *range(1, ROWS)], pa.uint8()),
         }
     )
@@ -290,6 +297,97 @@ NUMBERS = [
     "abs(s)",
 ]
 
+CONDITIONAL = [
+    *(
+        f"{name}({x}, {y})"
+        for name in ("coalesce", "nvl", "ifnull", "nullif", "greatest", "least")
+        for x in (
+            "i64",
+            "small",
+            "i8",
+            "u8",
+            "u32",
+            "u64",
+            "f",
+            "f32",
+            "d",
+            "s",
+            "b",
+            "ds",
+            "NULL",
+            "ls",
+        )
+        for y in (
+            "i64",
+            "small",
+            "i8",
+            "u8",
+            "u32",
+            "u64",
+            "f",
+            "f32",
+            "d",
+            "d256",
+            "s",
+            "s2",
+            "b",
+            "ds",
+            "x",
+            "2",
+            "0.0",
+            "-0.0",
+            "'a'",
+            "NULL",
+            "true",
+        )
+    ),
+    *(
+        f"nvl2({x}, {y}, {z})"
+        for x in ("i64", "s", "NULL", "b")
+        for y in ("i64", "s2", "1", "NULL", "f")
+        for z in ("u8", "s", "2.5", "NULL")
+    ),
+    *(
+        f"{name}({x}, {y}, {z})"
+        for name in ("coalesce", "greatest", "least")
+        for x in ("s", "i64", "f")
+        for y in ("s2", "small", "f32", "NULL")
+        for z in ("'zz'", "7", "f")
+    ),
+    "coalesce()",
+    "greatest()",
+    "least()",
+    "coalesce(x, x)",
+    "nullif(x, x)",
+    "greatest(b, true)",
+    "coalesce(b)",
+    "least(x)",
+    *(f"is_valid({x})" for x in ("s", "f", "NULL", "1")),
+]
+
+_TEXT = {"s", "s2", "ds", "ls", "'a'"}
+_NO_INTEGERS = {"f", "f32", "d", "0.0", "-0.0", "x", "b"}
+
+
+def _leave_out(text: str) -> bool:
+    """Casts of numbers to text, and of text to numbers only where it is asked for, are not theirs."""
+    name, _, rest = text[:-1].partition("(")
+    given = rest.split(", ")
+    if name in ("nvl", "ifnull"):
+        return "x" in given or bool(
+            (_NO_INTEGERS - {"b"}) & {*given} and (_TEXT | {"b", "true"}) & {*given}
+        )
+    if name == "nvl2":
+        return bool({"f", "2.5", "b"} & {*given})
+    if name == "coalesce":
+        return bool({"x"} & {*given}) or (
+            given[-1] in {*_TEXT, "f", "f32"} and given[0] not in _TEXT
+        )
+    return False
+
+
+CONDITIONAL = [text for text in CONDITIONAL if not _leave_out(text)]
+
 # The reference answers from the text alone, before it looks at values, and a decimal with too
 # many digits goes unseen there.
 NUMBERS = [
@@ -308,5 +406,5 @@ NUMBERS = [
     )
 ]
 
-CASES = list(dict.fromkeys([*STRINGS, *NUMBERS]))
+CASES = list(dict.fromkeys([*STRINGS, *NUMBERS, *CONDITIONAL]))
 NAMES: list[str] = []

@@ -31,6 +31,8 @@ def _evaluate(node: ast.expr, table: pa.Table) -> Any:
             return pa.scalar(value)
         case ast.UnaryOp(operand=ast.Constant(value=value)):
             return pa.scalar(-value)
+        case ast.Name(id="true" | "false" as value):
+            return pa.scalar(value == "true")
         case ast.Name(id="NULL"):
             return pa.scalar(None)
         case ast.Name(id=name):
@@ -70,4 +72,4 @@ def _cast(value: Any, kind: pa.DataType) -> Any:
         return pa.scalar(None, kind) if not value.is_valid else value.cast(kind)
     if pa.types.is_dictionary(value.type):
         value = value.dictionary_decode()
-    return value.cast(kind, safe=False)
+    return value.cast(kind, safe=not pa.types.is_floating(kind))

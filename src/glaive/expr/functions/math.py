@@ -189,11 +189,12 @@ def _round(value: Any, places: Any = None) -> Any:
 
 def _round_decimal(value: Any, places: Any) -> Any:
     kind, rows = value.type, count_rows((value, places))
-    made = pa.nulls(rows, kind)
+    wide = pa.decimal128(38, kind.scale) if is_kind.is_decimal128(kind) else kind
+    value, made = value.cast(wide), pa.nulls(rows, wide)
     for digits in pc.unique(spread(places, rows)).drop_null().to_pylist():
         if digits < kind.scale - kind.precision:
-            rounded = pa.repeat(pa.scalar(0).cast(kind), rows)
-            rounded = pc.if_else(pc.is_valid(value), rounded, pa.scalar(None, kind))
+            rounded = pa.repeat(pa.scalar(Decimal(0), wide), rows)
+            rounded = pc.if_else(pc.is_valid(value), rounded, pa.scalar(None, wide))
         elif digits >= kind.scale:
             rounded = spread(value, rows)
         else:

@@ -1,0 +1,135 @@
+"""The one type that values of two types have when they meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.expr.functions.coercion import is_text
+
+__all__ = ["unify"]
+
+is_kind = pa.types
+
+_FLOATS = (pa.float16(), pa.float32(), pa.float64())
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+"""Decimal digits that hold integers of so many bits."""
+
+_FLOAT_DIGITS = {pa.float16(): (5, 2), pa.float32(): (14, 7), pa.float64(): (30, 15)}
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def unify(left: Any, right: Any) -> Any | None:
+    """Return the type both turn into; None where there is none.
+
+    Integers become the integer that holds both, and a decimal where none does; a number and
+    text become the number; of two timestamps the coarser unit wins.
+    """
+    if left == right or is_kind.is_null(right):
+        return left
+    if is_kind.is_null(left):
+        return right
+    for rule in (_numbers, _texts, _times, _lists):
+        made = rule(left, right)
+        if made is not None:
+            return made
+        made = rule(right, left)
+        if made is not None:
+            return made
+    return None
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind))
+
+
+def _numbers(left: Any, right: Any) -> Any | None:
+    if not (_is_number(left) and _is_number(right)):
+        return None
+    if is_kind.is_decimal(left):
+        return _decimals(left, right)
+    if is_kind.is_decimal(right):
+        return None
+    if is_kind.is_floating(left):
+        other = right if is_kind.is_floating(right) else left
+        return max(left, other, key=_FLOATS.index)
+    if is_kind.is_floating(right):
+        return None
+    return _integers(left, right)
+
+
+def _integers(left: Any, right: Any) -> Any:
+    signed = is_kind.is_signed_integer
+    if signed(left) == signed(right):
+        return max(left, right, key=lambda kind: kind.bit_width)
+    unsigned, other = (right, left) if signed(left) else (left, right)
+    width = max(2 * unsigned.bit_width, other.bit_width)
+    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(width, pa.decimal128(20, 0))
+
+
+def _decimals(left: Any, right: Any) -> Any:
+    if is_kind.is_decimal(right):
+        precision, scale = right.precision, right.scale
+    elif is_kind.is_floating(right):
+        precision, scale = _FLOAT_DIGITS[right]
+    else:
+        precision, scale = _DIGITS[right.bit_width], 0
+    digits = max(scale, left.scale)
+    wide = is_kind.is_decimal256(left) or is_kind.is_decimal256(right)
+    made, most = (pa.decimal256, 76) if wide else (pa.decimal128, 38)
+    return made(min(max(precision - scale, left.precision - left.scale) + digits, most), digits)
+
+
+def _texts(left: Any, right: Any) -> Any | None:
+    if not is_text(left):
+        return None
+    if is_text(right):
+        for kind in (left, right):
+            if is_kind.is_dictionary(kind):
+                other = unify(*(_values(each) for each in (left, right)))
+                return pa.dictionary(kind.index_type, other)
+        return pa.string_view() if pa.string_view() in (left, right) else pa.large_string()
+    plain = _is_number(right) or is_kind.is_temporal(right)
+    return right if plain and not is_kind.is_duration(right) else None
+
+
+def _values(kind: Any) -> Any:
+    return kind.value_type if is_kind.is_dictionary(kind) else kind
+
+
+def _times(left: Any, right: Any) -> Any | None:
+    if is_kind.is_timestamp(left) and is_kind.is_date(right):
+        return pa.timestamp("ns", left.tz)
+    if is_kind.is_timestamp(left) and is_kind.is_timestamp(right):
+        unit = min(left.unit, right.unit, key=_UNITS.index)
+        return pa.timestamp(unit, left.tz or right.tz)
+    if is_kind.is_date64(left) and is_kind.is_date32(right):
+        return left
+    if is_kind.is_date(left) and is_kind.is_integer(right):
+        return left
+    if is_kind.is_time(left) and is_kind.is_time(right):
+        return max(left, right, key=lambda kind: _UNITS.index(kind.unit))
+    if is_kind.is_duration(left) and is_kind.is_duration(right):
+        return max(left, right, key=lambda kind: _UNITS.index(kind.unit))
+    if is_kind.is_binary(left) and is_kind.is_large_binary(right):
+        return right
+    if is_kind.is_fixed_size_binary(left) and is_kind.is_binary(right):
+        return right
+    return None
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(
+        is_kind.is_list(kind) or is_kind.is_large_list(kind) or is_kind.is_fixed_size_list(kind)
+    )
+
+
+def _lists(left: Any, right: Any) -> Any | None:
+    if not (_is_list(left) and _is_list(right)):
+        return None
+    item = unify(left.value_type, right.value_type)
+    if item is None:
+        return None
+    large = is_kind.is_large_list(left) or is_kind.is_large_list(right)
+    return pa.large_list(pa.field("item", item)) if large else pa.list_(pa.field("item", item))
