@@ -12,6 +12,7 @@ GlaiveError
 │   ├── CommitContentionError            retries used up; nothing is wrong, try again
 │   ├── DatasetExistsError(FileExistsError)   create was asked for, but there is a dataset already
 │   └── RefExistsError(FileExistsError, ValueError)   there is a tag or branch of this name
+├── CleanupError(OSError)                old versions cannot be removed as asked; nothing was
 ├── NotFoundError(LookupError)           no such version, column, index or fragment
 │   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this place
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
@@ -31,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "CleanupError",
     "ColumnNotFoundError",
     "CommitConflictError",
     "CommitContentionError",
@@ -176,6 +178,10 @@ class DatasetExistsError(CommitError, FileExistsError):
 
 class RefExistsError(CommitError, FileExistsError, ValueError):
     """A tag or branch was to be made, and there is one of this name."""
+
+
+class CleanupError(GlaiveError, OSError):
+    """Old versions cannot be removed as it was asked; nothing was removed."""
 
 
 class NotFoundError(GlaiveError, LookupError):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Self
 
+from glaive.dataset.cleanup import CleanupExplanation, CleanupStats, clean_up, explain
 from glaive.dataset.history import describe, describe_all
 from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.references import resolve
 from glaive.dataset.refs import Branches, Tags
 from glaive.format.transaction import Transaction
+from glaive.table.cleanup import CleanupPolicy
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.versions import list_versions
 
@@ -61,3 +65,70 @@ class Managing(OpenedVersion):
         """What the commit of a version did; ``None`` if that is no longer known."""
         manifest = self.checkout_version(version).manifest
         return read_transaction(self.store, manifest)
+
+    # ------------------------------------------------------------------ clean-up
+
+    def cleanup_old_versions(
+        self,
+        older_than: timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        versions: Sequence[int] | None = None,
+        delete_concurrency: int | None = None,
+    ) -> CleanupStats:
+        """Remove old versions, and the files that no other version has.
+
+        Parameters
+        ----------
+        older_than
+            Only versions made longer ago; two weeks unless another argument says which.
+        retain_versions
+            Keep as many of the newest versions.
+        delete_unverified
+            Remove files that no version has, even those younger than a week. Only right
+            when nobody is writing.
+        error_if_tagged_old_versions
+            Fail if a tag names a version that would go; otherwise it is kept.
+        delete_rate_limit
+            Files per second, at most.
+        versions
+            Only these versions.
+        delete_concurrency
+            Accepted; the store decides.
+
+        Raises
+        ------
+        CleanupError
+            A tag names a version that would go; nothing was removed.
+
+        Notes
+        -----
+        This version, newer ones, and those that branches were made from always stay.
+        Manifests go first: no version is ever left without its files.
+        """
+        given = (older_than, retain_versions, versions)
+        policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
+        return clean_up(self, policy, delete_rate_limit)
+
+    def explain_cleanup_old_versions(
+        self,
+        older_than: timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        versions: Sequence[int] | None = None,
+        include_files: bool = False,
+        max_files: int = 1000,
+    ) -> CleanupExplanation:
+        """What :meth:`cleanup_old_versions` would remove; removes nothing.
+
+        ``delete_rate_limit`` has no effect; files are listed when ``include_files`` is set.
+        """
+        given = (older_than, retain_versions, versions)
+        policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
+        return explain(self, policy, include_files=include_files, max_files=max_files)

@@ -163,6 +163,17 @@ class LocalStore:
             elif (status := _status(f"{full}/{name}")) is not None:
                 yield _meta(path, status)
 
+    def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Temporary files at any depth below a directory: of writers at work, or that failed."""
+        full = self.full(prefix)
+        for name in self._names(full):
+            path = f"{prefix}/{name}"
+            if _is_temporary(name):
+                if (status := _status(f"{full}/{name}")) is not None:
+                    yield _meta(path, status)
+            elif os.path.isdir(f"{full}/{name}") and not os.path.islink(f"{full}/{name}"):
+                yield from self.unfinished(path)
+
     def names(self, prefix: str) -> Sequence[str]:
         """Names of all that is in a directory, unfinished files too, in any order."""
         return _listdir(self.full(prefix))

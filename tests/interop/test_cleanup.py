@@ -1,0 +1,210 @@
+"""Old versions go with the files only they have; both libraries leave the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CleanupError, OptionError
+from glaive.io.counting import CountingStore
+from glaive.io.local import LocalStore
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+NOW = timedelta(0)
+OLD = 8 * 24 * 3600
+
+
+def files(path: str) -> set[str]:
+    found = Path(path).rglob("*")
+    return {one.relative_to(path).as_posix() for one in found if one.is_file()}
+
+
+def versions(path: str) -> list[int]:
+    return [one["version"] for one in lance.dataset(path).versions()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Five versions: two overwrites, appends, a deletion and an index by pylance."""
+    uri = str(tmp_path / "d")
+    lance.write_dataset(pa.table({"a": range(100)}), uri)
+    dataset = lance.write_dataset(pa.table({"a": range(100)}), uri, mode="overwrite")
+    dataset.create_scalar_index("a", "BTREE")
+    dataset.delete("a < 10")
+    lance.write_dataset(pa.table({"a": [1]}), uri, mode="append")
+    return uri
+
+
+POLICIES: list[dict[str, Any]] = [
+    {"older_than": NOW},
+    {},
+    {"retain_versions": 2},
+    {"retain_versions": 9},
+    {"older_than": timedelta(days=1), "retain_versions": 1},
+    {"older_than": NOW, "retain_versions": 3},
+    {"versions": [1, 3]},
+    {"versions": [5, 99]},
+    {"versions": [1], "older_than": timedelta(days=1)},
+    {"older_than": NOW, "delete_unverified": True},
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_both_remove_the_same(path: str, tmp_path: Path, policy: dict[str, Any]) -> None:
+    other = str(tmp_path / "other")
+    shutil.copytree(path, other)
+    theirs = lance.dataset(other).cleanup_old_versions(**policy)
+    told = glaive.dataset(path).explain_cleanup_old_versions(**policy)
+    mine = glaive.dataset(path).cleanup_old_versions(**policy)
+    assert files(path) == files(other)
+    assert told.stats == mine
+    for name in (
+        "bytes_removed",
+        "old_versions",
+        "data_files_removed",
+        "transaction_files_removed",
+        "deletion_files_removed",
+    ):
+        assert getattr(mine, name) == getattr(theirs, name), name
+    assert lance.dataset(path).to_table() == glaive.dataset(path).to_table()
+    for version in versions(path):
+        lance.dataset(path, version=version).to_table()
+
+
+def test_what_is_kept_can_still_be_used(path: str) -> None:
+    before = lance.dataset(path).to_table(filter="a = 50").to_pylist()
+    glaive.dataset(path).cleanup_old_versions(NOW)
+    dataset = lance.dataset(path)
+    assert versions(path) == [5]
+    assert dataset.to_table(filter="a = 50").to_pylist() == before
+    assert "ScalarIndexQuery" in dataset.scanner(filter="a = 50").explain_plan()
+
+
+def test_this_version_and_newer_ones_stay(path: str) -> None:
+    glaive.dataset(path, version=3).cleanup_old_versions(NOW)
+    assert versions(path) == [3, 4, 5]
+
+
+def test_a_tagged_version_is_an_error_or_kept(path: str) -> None:
+    dataset = glaive.dataset(path)
+    dataset.tags.create("keep", 2)
+    before = files(path)
+    with pytest.raises(CleanupError, match=r"'keep' \(version 2\)"):
+        dataset.cleanup_old_versions(NOW)
+    assert files(path) == before
+    dataset.cleanup_old_versions(NOW, error_if_tagged_old_versions=False)
+    assert versions(path) == [2, 5]
+    assert glaive.dataset(path, version="keep").count_rows() == 100
+
+
+def test_a_version_that_a_branch_was_made_from_stays(path: str) -> None:
+    branch = lance.dataset(path).create_branch("dev", 2)
+    branch.insert(pa.table({"a": [7]}))
+    glaive.dataset(path).cleanup_old_versions(NOW)
+    assert versions(path) == [2, 5]
+    assert glaive.dataset(path, version=("dev", None)).count_rows() == 101
+    glaive.dataset(path, version=("dev", None)).cleanup_old_versions(NOW)
+    assert lance.dataset(path).checkout_version(("dev", None)).count_rows() == 101
+    assert versions(path) == [2, 5]
+
+
+LEFTOVERS = [
+    "data/0101.lance",
+    "data/0101/1000.blob",
+    "data/.0101.lance.0123456789abcdef.tmp",
+    "_deletions/0-1-5.arrow",
+    "_deletions/0-1-6.bin",
+    "_transactions/4-d18587f8-5bb1-4d1d-9140-7d304a689779.txn",
+    "_versions/18446744073709551600.manifest-d18587f8-5bb1-4d1d-9140-7d304a689779",
+    "_indices/f3b0c9a2-9d46-4d0c-8a86-0d6f61a3c111/page_data.lance",
+]
+NOT_OURS = ["notes.txt", "data/notes.txt", "_versions/notes", "data/sub/notes.lance.bak"]
+
+
+@pytest.fixture
+def littered(path: str) -> str:
+    """With files that failed writers left, and some that have nothing to do with it."""
+    for name in LEFTOVERS + NOT_OURS:
+        file = Path(path) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x")
+    return path
+
+
+def test_files_of_failed_writers_go_after_a_week(littered: str) -> None:
+    before = files(littered)
+    glaive.dataset(littered).cleanup_old_versions()
+    assert files(littered) == before
+    old = time.time() - OLD
+    for name in LEFTOVERS[:4] + NOT_OURS:
+        os.utime(Path(littered) / name, (old, old))
+    glaive.dataset(littered).cleanup_old_versions()
+    assert files(littered) == before - set(LEFTOVERS[:4])
+
+
+def test_files_of_failed_writers_go_when_nobody_writes(littered: str) -> None:
+    before = files(littered)
+    found = glaive.dataset(littered).explain_cleanup_old_versions(
+        delete_unverified=True, include_files=True
+    )
+    assert {one.path for one in found.candidate_files} == set(LEFTOVERS)
+    assert all(one.unverified for one in found.candidate_files)
+    glaive.dataset(littered).cleanup_old_versions(delete_unverified=True)
+    assert files(littered) == before - set(LEFTOVERS)
+
+
+def test_files_are_listed_up_to_a_limit(path: str) -> None:
+    dataset = glaive.dataset(path)
+    found = dataset.explain_cleanup_old_versions(NOW, include_files=True, max_files=2)
+    assert len(found.candidate_files) == 2
+    assert found.candidate_files_truncated
+    assert [one.kind for one in found.candidate_files] == ["manifest", "manifest"]
+    assert dataset.explain_cleanup_old_versions(NOW).candidate_files == []
+
+
+def test_a_clean_up_that_fails_leaves_no_version_without_its_files(path: str) -> None:
+    for at in range(6):
+        store = CountingStore(LocalStore(path))
+        plan = glaive.dataset(path).explain_cleanup_old_versions(NOW, include_files=True)
+        manifests = [one.path for one in plan.candidate_files if one.kind == "manifest"]
+        others = [one.path for one in plan.candidate_files if one.kind != "manifest"]
+        if not manifests:
+            break
+        store.delete([*manifests, *others][: at + 1])
+        for version in versions(path):
+            lance.dataset(path, version=version).to_table()
+            glaive.dataset(path, version=version).to_table()
+
+
+@pytest.mark.parametrize(
+    ("policy", "what"),
+    [
+        ({"retain_versions": 0}, "retain_versions"),
+        ({"versions": []}, "versions"),
+        ({"older_than": 3}, "older_than"),
+        ({"delete_rate_limit": 0}, "delete_rate_limit"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(path: str, policy: dict[str, Any], what: str) -> None:
+    before = files(path)
+    with pytest.raises(OptionError, match=what):
+        glaive.dataset(path).cleanup_old_versions(**policy)
+    assert files(path) == before
+
+
+def test_deleting_can_be_slowed_down(path: str) -> None:
+    began = time.monotonic()
+    removed = glaive.dataset(path).cleanup_old_versions(NOW, delete_rate_limit=4)
+    assert removed.old_versions == 4
+    assert time.monotonic() - began >= 0.9
