@@ -1,0 +1,229 @@
+"""Arithmetic on arrays of one type.
+
+Whole numbers wrap around as in the reference implementation; dividing one by zero is an error,
+dividing a float by zero is not. Quotients are cut towards zero.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+
+__all__ = ["combine", "negative"]
+
+_PLAIN: dict[str, Any] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
+_WITH_NUMPY: dict[str, Any] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "%": np.fmod,
+}
+_DAY_MS = 86_400_000
+
+
+def combine(op: str, left: Any, right: Any, rows: int) -> Any:
+    """``left op right`` for arrays or scalars; an array of ``rows`` values.
+
+    Raises
+    ------
+    FilterError
+        A whole number or a decimal is divided by zero, or a decimal or a time is too large.
+    """
+    left, right = _full(left, rows), _full(right, rows)
+    kind = left.type
+    types = pa.types
+    if types.is_null(kind) or types.is_null(right.type):
+        return pa.nulls(rows, right.type if types.is_null(kind) else kind)
+    try:
+        if op == "||":
+            return _joined(left, right)
+        if op in {"<<", ">>"}:
+            return _shifted(op, left, right)
+        if types.is_decimal(kind):
+            return _decimals(op, left, right)
+        if types.is_integer(kind) and types.is_integer(right.type):
+            return _whole(op, left, right)
+        if types.is_floating(kind):
+            return _floats(op, left, right)
+        return _times(op, left, right)
+    except pa.ArrowInvalid as error:
+        raise FilterError(f"{op} cannot be computed: {error}") from None
+
+
+def negative(array: Any) -> Any:
+    """Minus; the most negative whole number has none."""
+    kind = array.type
+    if pa.types.is_floating(kind) and kind.bit_width == 16:
+        return pa.array(-_numbers(array), kind, mask=_nulls(array))
+    if pa.types.is_duration(kind):
+        return negative(array.view(pa.int64())).view(kind)
+    if pa.types.is_null(kind):
+        return array
+    try:
+        return pc.negate_checked(array)
+    except pa.ArrowInvalid as error:
+        raise FilterError(f"minus cannot be computed: {error}") from None
+
+
+def _full(value: Any, rows: int) -> Any:
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+
+
+def _numbers(array: Any) -> Any:
+    """Values as numpy, zero under nulls."""
+    return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
+
+
+def _nulls(*arrays: Any) -> Any:
+    found = None
+    for array in arrays:
+        if array.null_count:
+            mask = array.is_null().to_numpy(zero_copy_only=False)
+            found = mask if found is None else found | mask
+    return found
+
+
+def _whole(op: str, left: Any, right: Any) -> Any:
+    if op in "+-*":
+        return _PLAIN[op](left, right)
+    nulls = _nulls(left, right)
+    over, by = _numbers(left), _numbers(right)
+    zero = by == 0
+    if np.any(zero if nulls is None else zero & ~nulls):
+        raise FilterError(f"division by zero: {op} on {left.type}")
+    # By -1, the most negative number has no quotient in its type: it wraps.
+    special = zero | (by == by.dtype.type(-1)) if by.dtype.kind == "i" else zero
+    by = np.where(special, by.dtype.type(1), by)
+    found = np.fmod(over, by) if op == "%" else _cut(over, by)
+    if op == "/":
+        with np.errstate(over="ignore"):
+            found = np.where(special, np.subtract(over.dtype.type(0), over), found)
+    return pa.array(found, left.type, mask=nulls)
+
+
+def _cut(over: Any, by: Any) -> Any:
+    """Quotients towards zero; numpy's go down."""
+    down = over // by
+    return down + ((down < 0) & (down * by != over)) if over.dtype.kind == "i" else down
+
+
+def _floats(op: str, left: Any, right: Any) -> Any:
+    if op != "%" and left.type.bit_width > 16:
+        return _PLAIN[op](left, right)
+    with np.errstate(all="ignore"):
+        found = _WITH_NUMPY[op](_numbers(left), _numbers(right))
+    return pa.array(found, left.type, mask=_nulls(left, right))
+
+
+def _joined(left: Any, right: Any) -> Any:
+    kind = left.type
+    large = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind)
+    if large is None:
+        return pc.binary_join_element_wise(left, right, _empty(kind))
+    return pc.binary_join_element_wise(left.cast(large), right.cast(large), _empty(large)).cast(
+        kind
+    )
+
+
+def _empty(kind: Any) -> Any:
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return pa.scalar("" if text else b"", kind)
+
+
+def _shifted(op: str, left: Any, right: Any) -> Any:
+    by = _numbers(right)
+    by = by & by.dtype.type(left.type.bit_width - 1)
+    shift = np.left_shift if op == "<<" else np.right_shift
+    return pa.array(shift(_numbers(left), by), left.type, mask=_nulls(left, right))
+
+
+def _times(op: str, left: Any, right: Any) -> Any:
+    types = pa.types
+    if types.is_integer(left.type):
+        left, right = right, left
+    kind = left.type
+    if types.is_date(kind) and right.type == kind:
+        raw = pc.subtract(_raw(left), _raw(right))
+        return pc.divide(raw, _DAY_MS) if types.is_date64(kind) else raw
+    if types.is_date(kind):
+        days = pc.multiply_checked(right, 1 if types.is_date32(kind) else _DAY_MS)
+        moved = (pc.add_checked if op == "+" else pc.subtract_checked)(_raw(left), days)
+        return moved.cast(pa.int32()).cast(kind) if types.is_date32(kind) else moved.cast(kind)
+    return (pc.add_checked if op == "+" else pc.subtract_checked)(left, right)
+
+
+def _raw(array: Any) -> Any:
+    if pa.types.is_date32(array.type):
+        return array.cast(pa.int32()).cast(pa.int64())
+    return array.cast(pa.int64())
+
+
+def _decimals(op: str, left: Any, right: Any) -> Any:
+    from glaive.expr.coerce import arithmetic
+
+    rule = arithmetic(op, left.type, right.type)
+    kind = rule[2] if rule else left.type
+    compute = _EXACT[op]
+    scales = left.type.scale, right.type.scale
+    found = [
+        None
+        if a is None or b is None
+        else compute(_unscaled(a, scales[0]), _unscaled(b, scales[1]), *scales, kind.scale)
+        for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
+    ]
+    limit = 1 << (127 if kind.bit_width == 128 else 255)
+    if any(one is not None and not -limit <= one < limit for one in found):
+        raise FilterError(f"{op}: a result does not fit {kind}")
+    return pa.array(
+        [None if one is None else Decimal(one).scaleb(-kind.scale) for one in found], kind
+    )
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    sign, digits, exponent = value.as_tuple()
+    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + scale)
+    return -number if sign else number
+
+
+def _moved(number: int, by: int) -> int:
+    return number * 10**by if by >= 0 else _quotient(number, 10**-by)
+
+
+def _quotient(over: int, by: int) -> int:
+    found = abs(over) // abs(by)
+    return found if (over < 0) == (by < 0) else -found
+
+
+def _divided(a: int, b: int, left: int, right: int, scale: int) -> int:
+    if not b:
+        raise FilterError("division by zero: / on decimals")
+    return _quotient(_moved(a, scale - left + right), b)
+
+
+def _rest(a: int, b: int, left: int, right: int, scale: int) -> int:
+    if not b:
+        raise FilterError("division by zero: % on decimals")
+    a, b = _moved(a, scale - left), _moved(b, scale - right)
+    return a - b * _quotient(a, b)
+
+
+def _summed(sign: int) -> Any:
+    return lambda a, b, left, right, scale: (
+        _moved(a, scale - left) + sign * _moved(b, scale - right)
+    )
+
+
+_EXACT: dict[str, Any] = {
+    "+": _summed(1),
+    "-": _summed(-1),
+    "*": lambda a, b, left, right, scale: _moved(a * b, scale - left - right),
+    "/": _divided,
+    "%": _rest,
+}

@@ -1,0 +1,385 @@
+"""Names to columns, constants to the types they are compared in, conversions written out.
+
+What comes out is a tree of the same classes without :class:`Name`, whose operands agree in
+type; evaluating it needs no rule for types any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import FilterError
+from glaive.expr import coerce, tree
+from glaive.expr.constants import as_column
+from glaive.expr.functions import registry
+from glaive.expr.names import Names
+from glaive.expr.places import failure
+from glaive.expr.sqltypes import type_text
+from glaive.expr.tree import Literal, Node
+from glaive.format.fields import LanceSchema
+
+__all__ = ["Bound", "bind"]
+
+Bound = tuple[Node, Any]
+"""A bound tree and the type of its values."""
+
+AGGREGATES = frozenset(
+    [
+        "approx_distinct",
+        "approx_median",
+        "approx_percentile_cont",
+        "array_agg",
+        "avg",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "bool_and",
+        "bool_or",
+        "corr",
+        "count",
+        "covar",
+        "covar_pop",
+        "covar_samp",
+        "every",
+        "first_value",
+        "grouping",
+        "last_value",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "nth_value",
+        "regr_slope",
+        "rank",
+        "row_number",
+        "dense_rank",
+        "lag",
+        "lead",
+        "ntile",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
+        "string_agg",
+        "sum",
+        "var",
+        "var_pop",
+        "var_samp",
+    ]
+)
+
+
+def bind(
+    node: Node, schema: LanceSchema, *, system: Mapping[str, pa.DataType], text: str, test: bool
+) -> Bound:
+    """Bind a tree to a schema.
+
+    Parameters
+    ----------
+    system
+        Columns that no file has, such as ``_rowid``, and their types.
+    text
+        What the tree was parsed from, for errors; may be empty.
+    test
+        Whether it is a filter: it must be true or false, and constants beside columns must fit
+        the column's type.
+
+    Raises
+    ------
+    FilterError
+        A name, type or constant is wrong; the message says where.
+    """
+    binder = _Binder(Names(schema, system, text), text)
+    if not test:
+        return binder.bind(node)
+    bound, kind = binder.bind(binder.as_columns(_as_tests(node)))
+    if not pa.types.is_boolean(kind):
+        raise failure(
+            f"the filter is not true or false, but {type_text(kind)}; compare it with something",
+            text,
+            node.at,
+        )
+    return bound, kind
+
+
+def _as_tests(node: Node) -> Node:
+    """A call of ``regexp_match`` that stands for a test becomes one."""
+    match node:
+        case tree.And(operands):
+            return tree.And(tuple(_as_tests(one) for one in operands), at=node.at)
+        case tree.Or(operands):
+            return tree.Or(tuple(_as_tests(one) for one in operands), at=node.at)
+        case tree.Not(operand):
+            return tree.Not(_as_tests(operand), at=node.at)
+        case tree.Call("regexp_match"):
+            return tree.IsNull(node, True, at=node.at)
+        case _:
+            return node
+
+
+class _Binder:
+    """One tree on its way."""
+
+    def __init__(self, names: Names, text: str) -> None:
+        self.names, self.text = names, text
+
+    def wrong(self, what: str, node: Node) -> FilterError:
+        return failure(what, self.text, node.at)
+
+    # ------------------------------------------------------ constants beside columns
+
+    def as_columns(self, node: Node) -> Node:
+        """Make constants beside columns of the column's type, at the top of a filter."""
+        match node:
+            case tree.And(operands):
+                return tree.And(tuple(self.as_columns(one) for one in operands), at=node.at)
+            case tree.Or(operands):
+                return tree.Or(tuple(self.as_columns(one) for one in operands), at=node.at)
+            case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
+                kind = self.column_type(left)
+                if kind is not None:
+                    deep = isinstance(right, tree.Compare | tree.Arithmetic | Literal | tree.ListOf)
+                    fitted = self.fitted(right, kind) if deep else right
+                    return type(node)(op, left, fitted, at=node.at)
+                kind = self.column_type(right)
+                if kind is not None and isinstance(left, Literal | tree.ListOf):
+                    return type(node)(op, self.fitted(left, kind), right, at=node.at)
+            case tree.Between(operand, low, high, negated):
+                kind = self.column_type(operand)
+                if kind is not None:
+                    low, high = self.fitted(low, kind), self.fitted(high, kind)
+                    return tree.Between(operand, low, high, negated, at=node.at)
+            case tree.InList(tree.Name() as operand, items, negated):
+                kind = self.column_type(operand)
+                if kind is not None and self.names.is_top(operand):
+                    items = tuple(self.fitted(one, kind) for one in items)
+                    return tree.InList(operand, items, negated, at=node.at)
+        return node
+
+    def column_type(self, node: Node) -> Any | None:
+        """The type of a column or a member of one; None for all else."""
+        while isinstance(node, tree.Subscript | tree.Member):
+            if isinstance(node, tree.Subscript) and not _is_name(node.index):
+                return None
+            node = node.operand
+        return self.bind(node)[1] if isinstance(node, tree.Name) else None
+
+    def fitted(self, node: Node, kind: Any) -> Node:
+        match node:
+            case Literal():
+                found = as_column(node, kind)
+                if found is None:
+                    shown = self.text[node.at :].split(maxsplit=1)[0][:20] if node.at >= 0 else ""
+                    raise self.wrong(
+                        f"the constant {_shown(node)} of type {type_text(node.type)} does not fit "
+                        f"the column's type {type_text(coerce.plain(kind))}; cast one of the two",
+                        node,
+                    ) from (None if shown else None)
+                return found
+            case tree.ListOf():
+                return self.fitted(self.list_of(node), kind)
+            case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
+                return type(node)(op, self.fitted(left, kind), self.fitted(right, kind), at=node.at)
+            case tree.And(operands) | tree.Or(operands):
+                return type(node)(tuple(self.fitted(one, kind) for one in operands), at=node.at)
+            case _:
+                return node
+
+    # ------------------------------------------------------------------ all else
+
+    def bind(self, node: Node) -> Bound:
+        match node:
+            case tree.Name():
+                return self.names.bind(node)
+            case tree.Column() | Literal():
+                return node, coerce.plain(node.type)
+            case tree.ListOf():
+                made = self.list_of(node)
+                return made, made.type
+            case tree.Compare():
+                return self.compare(node)
+            case tree.Arithmetic():
+                return self.arithmetic(node)
+            case tree.Negative():
+                return self.negative(node)
+            case tree.And(operands):
+                return tree.both(*(self.test(one) for one in operands), at=node.at), pa.bool_()
+            case tree.Or(operands):
+                return tree.either(*(self.test(one) for one in operands), at=node.at), pa.bool_()
+            case tree.Not(operand):
+                return tree.Not(self.test(operand), at=node.at), pa.bool_()
+            case tree.IsNull(operand, negated):
+                return tree.IsNull(self.bind(operand)[0], negated, at=node.at), pa.bool_()
+            case tree.IsTruth(operand, truth, negated):
+                return tree.IsTruth(self.test(operand), truth, negated, at=node.at), pa.bool_()
+            case tree.InList():
+                return self.in_list(node)
+            case tree.Between():
+                return self.between(node)
+            case tree.Like():
+                return self.like(node)
+            case tree.Cast(operand, kind, attempt):
+                return tree.Cast(self.bind(operand)[0], kind, attempt, at=node.at), kind
+            case tree.Call():
+                return self.call(node)
+            case tree.Member(operand, name):
+                return self.names.member(*self.bind(operand), name, node.at)
+            case tree.Subscript():
+                return self.subscript(node)
+
+    def test(self, node: Node) -> Node:
+        """A bound operand of AND, OR, NOT."""
+        bound, kind = self.bind(node)
+        if pa.types.is_null(kind):
+            return Literal(None, pa.bool_(), at=node.at)
+        if not pa.types.is_boolean(kind):
+            raise self.wrong(
+                f"expected true or false, found {type_text(kind)}; compare it with something", node
+            )
+        return bound
+
+    def met(self, op: str, sides: Sequence[Bound], node: Node) -> tuple[list[Node], Any]:
+        """Operands in the one type they are compared in."""
+        kind = sides[0][1]
+        for _, other in sides[1:]:
+            found = coerce.comparison(kind, other)
+            if found is None:
+                raise self.wrong(
+                    f"{op}: {type_text(kind)} and {type_text(other)} cannot be compared; "
+                    "cast one of the two",
+                    node,
+                )
+            kind = found
+        return [_cast(one, had, kind) for one, had in sides], kind
+
+    def compare(self, node: tree.Compare) -> Bound:
+        sides = [self.bind(node.left), self.bind(node.right)]
+        (left, right), _ = self.met(node.op, sides, node)
+        return tree.Compare(node.op, left, right, at=node.at), pa.bool_()
+
+    def between(self, node: tree.Between) -> Bound:
+        sides = [self.bind(one) for one in (node.operand, node.low, node.high)]
+        (operand, low, high), _ = self.met("BETWEEN", sides, node)
+        ops = ("<", ">") if node.negated else (">=", "<=")
+        tests = (
+            tree.Compare(ops[0], operand, low, at=node.at),
+            tree.Compare(ops[1], operand, high, at=node.at),
+        )
+        join = tree.either if node.negated else tree.both
+        return join(*tests, at=node.at), pa.bool_()
+
+    def in_list(self, node: tree.InList) -> Bound:
+        sides = [self.bind(one) for one in (node.operand, *node.items)]
+        (operand, *items), _ = self.met("IN", sides, node)
+        return tree.InList(operand, tuple(items), node.negated, at=node.at), pa.bool_()
+
+    def like(self, node: tree.Like) -> Bound:
+        (operand, had), (pattern, other) = self.bind(node.operand), self.bind(node.pattern)
+        kinds = [
+            pa.string() if pa.types.is_null(one) or one == pa.binary() else one
+            for one in (had, other)
+        ]
+        if not all(coerce.is_text(one) for one in kinds):
+            raise self.wrong(
+                f"LIKE compares texts, not {type_text(had)} and {type_text(other)}", node
+            )
+        kind = coerce.comparison(*kinds)
+        return tree.Like(
+            _cast(operand, had, kind),
+            _cast(pattern, other, kind),
+            node.escape,
+            node.negated,
+            node.ignore_case,
+            at=node.at,
+        ), pa.bool_()
+
+    def arithmetic(self, node: tree.Arithmetic) -> Bound:
+        (left, first), (right, second) = self.bind(node.left), self.bind(node.right)
+        found: tuple[Any, Any, Any] | None
+        if node.op in {"<<", ">>", "||"}:
+            rule = coerce.concatenation if node.op == "||" else coerce.shift
+            first_kind = second if pa.types.is_null(first) else first
+            second_kind = first if pa.types.is_null(second) else second
+            kind = rule(first_kind, second_kind)
+            found = None if kind is None else (kind, kind, kind)
+        else:
+            found = coerce.arithmetic(node.op, first, second)
+        if found is None:
+            raise self.wrong(
+                f"{node.op}: {type_text(first)} and {type_text(second)} do not go together; "
+                "cast one of the two",
+                node,
+            )
+        left, right = _cast(left, first, found[0]), _cast(right, second, found[1])
+        return tree.Arithmetic(node.op, left, right, at=node.at), found[2]
+
+    def negative(self, node: tree.Negative) -> Bound:
+        operand, kind = self.bind(node.operand)
+        types = pa.types
+        if types.is_unsigned_integer(kind) or not (
+            coerce.is_number(kind) or types.is_null(kind) or types.is_duration(kind)
+        ):
+            raise self.wrong(f"minus needs a number with a sign, not {type_text(kind)}", node)
+        return tree.Negative(operand, at=node.at), kind
+
+    def call(self, node: tree.Call) -> Bound:
+        try:
+            function = registry.find(node.name)
+        except FilterError as error:
+            if node.name in AGGREGATES:
+                raise self.wrong(f"{node.name} is an aggregate, not a filter", node) from None
+            raise self.wrong(str(error), node) from None
+        sides = [self.bind(one) for one in node.arguments]
+        literals = [one.scalar() if isinstance(one, Literal) else None for one, _ in sides]
+        try:
+            wanted, kind = function.resolve([had for _, had in sides], literals)
+        except FilterError as error:
+            raise self.wrong(str(error), node) from None
+        arguments = tuple(_cast(one, had, to) for (one, had), to in zip(sides, wanted, strict=True))
+        return tree.Call(function.name, arguments, kind, at=node.at), kind
+
+    def subscript(self, node: tree.Subscript) -> Bound:
+        operand, kind = self.bind(node.operand)
+        types = pa.types
+        if types.is_struct(kind) and _is_name(node.index):
+            return self.names.member(operand, kind, node.index.value, node.at)  # type: ignore[union-attr]  # a literal
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            raise self.wrong(f"{type_text(kind)} has no elements; only lists and structs do", node)
+        index, had = self.bind(node.index)
+        if not types.is_integer(had):
+            raise self.wrong(f"a list is subscripted by a whole number, not {type_text(had)}", node)
+        made = tree.Subscript(operand, _cast(index, had, pa.int64()), at=node.at)
+        return made, coerce.plain(kind.value_type)
+
+    def list_of(self, node: tree.ListOf) -> Literal:
+        items = [self.bind(one)[0] for one in node.items]
+        kinds = []
+        for one, item in zip(node.items, items, strict=True):
+            if not isinstance(item, Literal):
+                raise self.wrong("a list takes constants only", one)
+            if not item.is_null:
+                kinds.append(item.type)
+        if len(set(kinds)) > 1:
+            raise self.wrong(f"a list of {type_text(kinds[0])} and {type_text(kinds[1])}", node)
+        kind = kinds[0] if kinds else pa.null()
+        values = tuple(item.value for item in items if isinstance(item, Literal))
+        return Literal(values, pa.list_(kind), at=node.at)
+
+
+def _is_name(node: Node) -> bool:
+    return isinstance(node, Literal) and isinstance(node.value, str)
+
+
+def _shown(node: Literal) -> str:
+    shown = repr(node.value)
+    return shown if len(shown) <= 30 else f"{shown[:29]}…"
+
+
+def _cast(node: Node, had: Any, kind: Any) -> Node:
+    if had == kind:
+        return node
+    if isinstance(node, Literal) and node.is_null:
+        return Literal(None, kind, at=node.at)
+    return tree.Cast(node, kind, at=node.at)

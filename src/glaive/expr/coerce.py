@@ -1,0 +1,243 @@
+"""Which type two operands meet in: rules only, no values.
+
+They are the reference implementation's, so that both keep the same rows: a whole number and a
+float meet in the float, an unsigned 64-bit number and a signed one in a decimal, two times in
+the coarser unit, a text and a number in the number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["arithmetic", "comparison", "concatenation", "is_number", "is_text", "plain", "shift"]
+
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+"""Decimal digits of whole numbers by their bits."""
+
+_FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
+"""Precision and scale of the decimal that a float is compared as."""
+
+_UNITS = ("s", "ms", "us", "ns")
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def plain(kind: Any) -> Any:
+    """The type of the values: of a dictionary its values, of an extension its storage."""
+    while True:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+def is_text(kind: Any) -> bool:
+    """Whether it is one of the three types of text."""
+    return kind in _TEXTS
+
+
+def is_number(kind: Any) -> bool:
+    """Whether it is a whole number, a float or a decimal."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _is_bytes(kind: Any) -> bool:
+    return kind in _BINARIES or pa.types.is_fixed_size_binary(kind)
+
+
+def comparison(left: Any, right: Any) -> Any | None:
+    """The type both sides are compared in; None when they cannot be."""
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if is_number(left) and is_number(right):
+        return _numbers(left, right, exact=True)
+    if is_text(left) and is_text(right):
+        return _TEXTS[max(_TEXTS.index(left), _TEXTS.index(right))]
+    if _is_bytes(left) and _is_bytes(right):
+        return _bytes(left, right)
+    met = _times(left, right) if _is_time(left) and _is_time(right) else None
+    if met is None:
+        met = _with_text(left, right)
+    if met is None:
+        met = _with_text(right, left)
+    return met if met is not None else _nested(left, right)
+
+
+def _bytes(left: Any, right: Any) -> Any:
+    ranks = [_BINARIES.index(one) for one in (left, right) if one in _BINARIES]
+    return _BINARIES[max(ranks, default=0)]
+
+
+def _with_text(text: Any, other: Any) -> Any | None:
+    """What a text, or a whole number beside a date, becomes to be compared with ``other``."""
+    types = pa.types
+    if is_text(text):
+        if types.is_decimal(other):
+            return pa.decimal128(38, 10)
+        if is_number(other) or types.is_date(other) or types.is_time(other):
+            return other
+        if types.is_timestamp(other):
+            return other
+        if other in _BINARIES:
+            return _BINARIES[max(_BINARIES.index(other), _TEXTS.index(text))]
+    if types.is_date(other) and types.is_integer(text):
+        return other
+    return None
+
+
+def _nested(left: Any, right: Any) -> Any | None:
+    types = pa.types
+    lists = [types.is_list(one) or types.is_large_list(one) for one in (left, right)]
+    fixed = [types.is_fixed_size_list(one) for one in (left, right)]
+    if all(a or b for a, b in zip(lists, fixed, strict=True)):
+        item = comparison(plain(left.value_type), plain(right.value_type))
+        if item is None:
+            return None
+        large = types.is_large_list(left) or types.is_large_list(right)
+        if all(fixed) and left.list_size == right.list_size:
+            return pa.list_(item, left.list_size)
+        return pa.large_list(item) if large else pa.list_(item)
+    return None
+
+
+def _is_time(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind))
+
+
+def _times(left: Any, right: Any) -> Any | None:
+    types = pa.types
+    if types.is_date(left) and types.is_date(right):
+        return pa.date64()
+    if types.is_timestamp(left) and types.is_timestamp(right):
+        return pa.timestamp(_coarser(left, right), left.tz if left.tz is not None else right.tz)
+    if types.is_duration(left) and types.is_duration(right):
+        return pa.duration(_coarser(left, right))
+    if types.is_duration(left) or types.is_duration(right):
+        return None
+    return pa.timestamp("ns")
+
+
+def _coarser(left: Any, right: Any) -> Any:
+    return _UNITS[min(_UNITS.index(left.unit), _UNITS.index(right.unit))]
+
+
+def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
+    """``exact``: a decimal and a float meet in a decimal."""
+    types = pa.types
+    decimals = types.is_decimal(left) or types.is_decimal(right)
+    floats = [one for one in (left, right) if types.is_floating(one)]
+    if floats and not (decimals and exact):
+        return max(floats, key=lambda kind: int(kind.bit_width))
+    if decimals:
+        first, second = _as_decimal(left), _as_decimal(right)
+        return None if first is None or second is None else _wider(first, second)
+    return _whole(left, right)
+
+
+def _whole(left: Any, right: Any) -> Any:
+    signed = [pa.types.is_signed_integer(one) for one in (left, right)]
+    if all(signed) or not any(signed):
+        return max(left, right, key=lambda kind: int(kind.bit_width))
+    positive, other = (right, left) if signed[0] else (left, right)
+    if positive.bit_width == 64:
+        return pa.decimal128(20, 0)
+    width = max(positive.bit_width * 2, other.bit_width)
+    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width]
+
+
+def _as_decimal(kind: Any) -> Any | None:
+    if pa.types.is_decimal(kind):
+        return kind
+    if pa.types.is_integer(kind):
+        return pa.decimal128(_DIGITS[kind.bit_width], 0)
+    digits = _FLOAT_DIGITS.get(kind.bit_width)
+    return pa.decimal128(*digits) if digits else None
+
+
+def _wider(left: Any, right: Any) -> Any:
+    scale = max(left.scale, right.scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return _decimal(whole + scale, scale, left, right)
+
+
+def _decimal(precision: int, scale: int, *operands: Any) -> Any:
+    if any(pa.types.is_decimal256(one) for one in operands):
+        return pa.decimal256(min(precision, 76), scale)
+    return pa.decimal128(min(precision, 38), scale)
+
+
+def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    """Types of the operands and of the result; None when they do not go together."""
+    types = pa.types
+    if types.is_null(left) or types.is_null(right):
+        kind = right if types.is_null(left) else left
+        return (kind, kind, kind) if is_number(kind) or types.is_null(kind) else None
+    if not (is_number(left) and is_number(right)):
+        return _time_arithmetic(op, left, right)
+    met = _numbers(left, right, exact=False)
+    if met is None:
+        return None
+    if not types.is_decimal(met):
+        return met, met, met
+    first, second = _as_decimal(left), _as_decimal(right)
+    return first, second, _decimal_result(op, first, second)
+
+
+def _decimal_result(op: str, left: Any, right: Any) -> Any:
+    if op == "*":
+        return _decimal(left.precision + right.precision + 1, left.scale + right.scale, left, right)
+    if op == "/":
+        scale = min(left.scale + 4, 38)
+        return _decimal(left.precision + scale - left.scale + right.scale, scale, left, right)
+    scale = max(left.scale, right.scale)
+    pick = min if op == "%" else max
+    whole = pick(left.precision - left.scale, right.precision - right.scale)
+    return _decimal(whole + scale + (op != "%"), scale, left, right)
+
+
+def _time_arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    types = pa.types
+    if op == "+" and types.is_integer(left) and types.is_date(right):
+        return pa.int64(), right, right
+    if op in "+-" and types.is_date(left) and types.is_integer(right):
+        return left, pa.int64(), left
+    if op == "+" and types.is_duration(left) and types.is_timestamp(right):
+        return (left, right, right) if left.unit == right.unit else None
+    if op in "+-" and types.is_timestamp(left) and types.is_duration(right):
+        return (left, right, left) if left.unit == right.unit else None
+    if op in "+-" and types.is_duration(left) and left == right:
+        return left, right, left
+    if op != "-" or not (_is_time(left) and _is_time(right)):
+        return None
+    if types.is_date(left) and left == right:
+        return left, right, pa.int64()
+    met = _times(left, right)
+    if met is None or types.is_duration(met):
+        return None
+    return (met, met, pa.duration("ms" if types.is_date(met) else met.unit))
+
+
+def shift(left: Any, right: Any) -> Any | None:
+    """The type in which bits are shifted."""
+    if left == right and pa.types.is_integer(left):
+        return left
+    return pa.int64() if is_number(left) and is_number(right) else None
+
+
+def concatenation(left: Any, right: Any) -> Any | None:
+    """The type both sides of ``||`` become."""
+    types = pa.types
+    if _is_bytes(left) and _is_bytes(right):
+        return _bytes(left, right)
+    for text, other in ((left, right), (right, left)):
+        if is_text(text) and not _is_bytes(other) and not types.is_nested(other):
+            return _TEXTS[max(_TEXTS.index(one) for one in (left, right) if is_text(one))]
+    return None

@@ -1,0 +1,181 @@
+"""Comparisons of arrays of one type.
+
+Floats are ordered by their bits, so that ``-0.0 < 0.0``, NaN is the largest and equals itself
+(the binder has widened constant zeros). Lists and structs are equal when all in them is, nulls
+included; lists are ordered as words are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.conditions import IsOneOf, float_order
+from glaive.errors import FilterError
+
+__all__ = ["among", "comparable", "compare", "distinct"]
+
+_FUNCTIONS: dict[str, Any] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_WORDS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def compare(op: str, left: Any, right: Any) -> Any:
+    """``left op right``: null where one of them is.
+
+    Parameters
+    ----------
+    left, right
+        Arrays or scalars of one type, at least one of them an array.
+    """
+    if pa.types.is_nested(left.type):
+        return _nested(op, left, right)
+    return _FUNCTIONS[op](comparable(left), comparable(right))
+
+
+def distinct(left: Any, right: Any) -> Any:
+    """``IS DISTINCT FROM``: never null."""
+    unlike = pc.fill_null(compare("!=", left, right), False)
+    return pc.or_(unlike, pc.xor(pc.is_null(left), pc.is_null(right)))
+
+
+def among(array: Any, values: Any) -> Any:
+    """Whether an item is one of ``values``, which are not null; null where the item is."""
+    if pa.types.is_nested(array.type):
+        rows = [compare("=", array, value) for value in values]
+        found = rows[0]
+        for row in rows[1:]:
+            found = pc.or_kleene(found, row)
+        return found
+    one_of = IsOneOf(_plain_array(values)).mask(_plain_array(array))
+    return one_of if not array.null_count else pc.if_else(pc.is_valid(array), one_of, None)
+
+
+def comparable(values: Any) -> Any:
+    """Values in a type that Arrow orders as we do: floats as whole numbers."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        if isinstance(values, pa.Scalar):
+            array = pa.repeat(values, 1)
+            return (
+                _ordered(array)[0] if values.is_valid else pa.scalar(None, _WORDS[kind.bit_width])
+            )
+        return _ordered(values)
+    if kind == pa.string_view():
+        return values.cast(pa.large_string())
+    if kind == pa.binary_view():
+        return values.cast(pa.large_binary())
+    return values
+
+
+def _plain_array(array: Any) -> Any:
+    return array if pa.types.is_floating(array.type) else comparable(array)
+
+
+def _ordered(array: Any) -> Any:
+    words: Any = array.view(_WORDS[array.type.bit_width])
+    keys = float_order(words.fill_null(0).to_numpy(zero_copy_only=False))
+    mask = words.is_null().to_numpy(zero_copy_only=False) if words.null_count else None
+    return pa.array(keys, mask=mask)
+
+
+# ---------------------------------------------------------------------------- nested
+
+
+def _nested(op: str, left: Any, right: Any) -> Any:
+    rows = len(left) if isinstance(left, pa.Array) else len(right)
+    left, right = (
+        one if isinstance(one, pa.Array) else pa.repeat(one, rows) for one in (left, right)
+    )
+    both = pc.and_(pc.is_valid(left), pc.is_valid(right))
+    if op in {"=", "!="}:
+        same = pa.array(_same(left, right))
+        return pc.if_else(both, same if op == "=" else pc.invert(same), None)
+    if pa.types.is_struct(left.type):
+        raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
+    sizes = _ordering(left, right)
+    found = _FUNCTIONS[op](pa.array(sizes), pa.scalar(0, pa.int8()))
+    return pc.if_else(both, found, None)
+
+
+def _same(left: Any, right: Any) -> NDArray[np.bool_]:
+    """Which items are equal, nulls being equal to nulls."""
+    kind = left.type
+    here, there = _valid(left), _valid(right)
+    if pa.types.is_struct(kind):
+        found = here == there
+        for i in range(kind.num_fields):
+            found &= ~here | _same(left.field(i), right.field(i))
+        return found
+    if not pa.types.is_nested(kind):
+        equal = pc.fill_null(compare("=", left, right), False).to_numpy(zero_copy_only=False)
+        return np.where(here & there, equal, here == there)
+    first, second = _spans(left), _spans(right)
+    found = (here == there) & (~here | (first[1] == second[1]))
+    rows = np.flatnonzero(found & here)
+    owner, at = _within(rows, first, first[1][rows])
+    other = _within(rows, second, second[1][rows])[1]
+    unlike = ~_same(_items(left).take(pa.array(at)), _items(right).take(pa.array(other)))
+    found[owner[unlike]] = False
+    return found
+
+
+def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
+    """-1, 0, 1: by the first item that differs, then by length; nulls come last."""
+    first, second = _spans(left), _spans(right)
+    shared = np.minimum(first[1], second[1])
+    rows = np.arange(len(left), dtype=np.int64)
+    owner, at = _within(rows, first, shared)
+    other = _within(rows, second, shared)[1]
+    mine, theirs = _items(left).take(pa.array(at)), _items(right).take(pa.array(other))
+    if pa.types.is_nested(mine.type):
+        signs = _ordering(mine, theirs)
+    else:
+        less = pc.fill_null(compare("<", mine, theirs), False).to_numpy(zero_copy_only=False)
+        more = pc.fill_null(compare(">", mine, theirs), False).to_numpy(zero_copy_only=False)
+        signs = more.astype(np.int8) - less.astype(np.int8)
+    here, there = _valid(mine), _valid(theirs)
+    signs = np.where(here == there, np.where(here, signs, 0), np.where(here, -1, 1)).astype(np.int8)
+    found = np.sign(first[1] - second[1]).astype(np.int8)
+    differing = np.flatnonzero(signs)[::-1]
+    found[owner[differing]] = signs[differing]  # the first of a row is written last
+    return found
+
+
+def _valid(array: Any) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _items(array: Any) -> Any:
+    return array.values
+
+
+def _spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the items of each list start in its values, and how many there are."""
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        starts = (np.arange(len(array), dtype=np.int64) + array.offset) * size
+        return starts, np.full(len(array), size, np.int64)
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    return offsets[:-1], np.diff(offsets)
+
+
+def _within(
+    rows: NDArray[np.int64], spans: tuple[NDArray[np.int64], NDArray[np.int64]], sizes: Any
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The row of each of the first ``sizes`` items of ``rows``, and its place in the values."""
+    owner = np.repeat(rows, sizes)
+    before = np.cumsum(sizes) - sizes
+    inside = np.arange(len(owner), dtype=np.int64) - np.repeat(before, sizes)
+    return owner, np.repeat(spans[0][rows], sizes) + inside

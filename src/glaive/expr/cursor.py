@@ -1,0 +1,106 @@
+"""Reading a filter token by token: signs, words and names of types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glaive.errors import FilterError
+from glaive.expr.places import failure
+from glaive.expr.sqltypes import DECIMALS, SIMPLE, TIMED, sized
+from glaive.expr.tokens import Kind, Token, tokenize
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """A text and a place in it; ``depth`` is how deep the reader is, ``nodes`` what it made."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = tokenize(text)
+        self.next = 0
+        self.depth = 0
+        self.nodes = 0
+
+    # ----------------------------------------------------------------- tokens
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.next]
+
+    def advance(self) -> Token:
+        token = self.tokens[self.next]
+        if token.kind is not Kind.END:
+            self.next += 1
+        return token
+
+    def is_sign(self, sign: str) -> bool:
+        token = self.tokens[self.next]
+        return token.kind is Kind.SIGN and token.value == sign
+
+    def take(self, sign: str) -> bool:
+        found = self.is_sign(sign)
+        self.next += found
+        return found
+
+    def expect(self, sign: str, after: str) -> None:
+        if not self.take(sign):
+            raise self.wrong(f"expected {sign!r} {after}, found {self.found()}")
+
+    def take_word(self, *words: str) -> bool:
+        found = all(
+            self.tokens[min(self.next + i, len(self.tokens) - 1)].upper == word
+            for i, word in enumerate(words)
+        )
+        self.next += len(words) if found else 0
+        return found
+
+    def found(self) -> str:
+        token = self.token
+        return (
+            token.kind.value
+            if token.kind is Kind.END
+            else repr(self.text[token.at : token.end][:40])
+        )
+
+    def wrong(self, what: str, at: int | None = None) -> FilterError:
+        return failure(what, self.text, self.token.at if at is None else at)
+
+    # -------------------------------------------------------------------- types
+
+    def type(self) -> Any:
+        token = self.advance()
+        name = token.value.lower()
+        if token.kind is Kind.WORD and name in TIMED + DECIMALS:
+            return self.sized(name, token)
+        if token.kind is not Kind.WORD or name not in SIMPLE:
+            known = ", ".join(
+                dict.fromkeys([*SIMPLE, "timestamp(digits)", "decimal(digits, scale)"])
+            )
+            raise self.wrong(
+                f"unknown type {self.text[token.at : token.end]!r}. Types: {known}", token.at
+            )
+        for more in ("unsigned", "precision"):
+            if f"{name} {more}" in SIMPLE and self.take_word(more.upper()):
+                name = f"{name} {more}"
+        return SIMPLE[name]
+
+    def sized(self, name: str, token: Token) -> Any:
+        sizes: list[int] = []
+        if self.take("("):
+            while not self.take(")"):
+                if sizes:
+                    self.expect(",", "or ')' in the type")
+                minus = self.take("-")
+                number = self.advance()
+                if number.kind is not Kind.NUMBER or not number.value.isdecimal():
+                    raise self.wrong(
+                        f"expected a number of digits, found {number.value!r}", number.at
+                    )
+                sizes.append(int(number.value[:5]) * (-1 if minus else 1))
+        found = sized(name, tuple(sizes))
+        if isinstance(found, str):
+            raise self.wrong(found, token.at)
+        if self.take_word("WITH") or self.take_word("AT"):
+            raise self.wrong("a timestamp with a time zone cannot be written; leave the zone out")
+        return found

@@ -1,0 +1,213 @@
+"""Bound trees and batches to values: three-valued, in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.arrow.extensions import to_type
+from glaive.errors import FilterError
+from glaive.expr import tree
+from glaive.expr.arithmetic import combine, negative
+from glaive.expr.casts import cast
+from glaive.expr.compare import among, compare, distinct
+from glaive.expr.functions import registry
+from glaive.expr.lists import element
+from glaive.expr.patterns import like
+from glaive.expr.tree import Node
+
+__all__ = ["evaluate", "values"]
+
+_TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
+
+
+def values(node: Node, batch: pa.RecordBatch) -> Any:
+    """The values of a bound expression, one for each row of the batch.
+
+    Parameters
+    ----------
+    batch
+        Its columns are named by the paths of the tree's columns.
+
+    Raises
+    ------
+    FilterError
+        A value cannot be computed: a division by zero, a cast that does not go.
+    """
+    found = evaluate(node, batch)
+    return pa.repeat(found, batch.num_rows) if isinstance(found, pa.Scalar) else found
+
+
+def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
+    """Like :func:`values`; a ``pa.Scalar`` where all rows have one value."""
+    return _STEPS[type(node)](node, batch)
+
+
+def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
+    index = batch.schema.get_field_index(node.path)
+    if index < 0:
+        return _inside(node, batch)
+    array: Any = batch.column(index)
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = to_type(array, node.type, node.path)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
+    """A member from the struct that holds it."""
+    names = node.path.split(".")
+    for cut in range(len(names) - 1, 0, -1):
+        index = batch.schema.get_field_index(".".join(names[:cut]))
+        if index >= 0:
+            array: Any = batch.column(index)
+            for name in names[cut:]:
+                array = pc.struct_field(array, name.strip("`"))
+            return array
+    raise FilterError(f"the batch has no column {node.path!r}, only {batch.schema.names}")
+
+
+def _literal(node: tree.Literal, batch: pa.RecordBatch) -> Any:
+    return node.scalar()
+
+
+def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple[Any, Any]:
+    return evaluate(node.left, batch), evaluate(node.right, batch)
+
+
+def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
+    left, right = _sides(node, batch)
+    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+        left = pa.repeat(left, batch.num_rows)
+    if node.op.startswith("IS"):
+        unlike = distinct(left, right)
+        return unlike if node.op == "IS DISTINCT FROM" else pc.invert(unlike)
+    return compare(node.op, left, right)
+
+
+def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
+    left, right = _sides(node, batch)
+    return combine(node.op, left, right, batch.num_rows)
+
+
+def _negative(node: tree.Negative, batch: pa.RecordBatch) -> Any:
+    return negative(values(node.operand, batch))
+
+
+def _and(node: tree.And, batch: pa.RecordBatch) -> Any:
+    return _joined(node.operands, batch, pc.and_kleene, _FALSE)
+
+
+def _or(node: tree.Or, batch: pa.RecordBatch) -> Any:
+    return _joined(node.operands, batch, pc.or_kleene, _TRUE)
+
+
+def _joined(
+    operands: tuple[Node, ...], batch: pa.RecordBatch, join: Callable[..., Any], decided: Any
+) -> Any:
+    found = values(operands[0], batch)
+    for operand in operands[1:]:
+        open_rows = pc.fill_null(pc.not_equal(found, decided), True)
+        if not pc.any(open_rows, min_count=0).as_py():
+            return found
+        try:
+            more = values(operand, batch)
+        except FilterError:
+            # An earlier operand may be there to keep it from these rows.
+            if pc.all(open_rows, min_count=0).as_py():
+                raise
+            some = values(operand, batch.filter(open_rows))
+            more = pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), open_rows, some)
+        found = join(found, more)
+    return found
+
+
+def _not(node: tree.Not, batch: pa.RecordBatch) -> Any:
+    return pc.invert(values(node.operand, batch))
+
+
+def _is_null(node: tree.IsNull, batch: pa.RecordBatch) -> Any:
+    found = values(node.operand, batch)
+    return pc.is_valid(found) if node.negated else pc.is_null(found)
+
+
+def _is_truth(node: tree.IsTruth, batch: pa.RecordBatch) -> Any:
+    found = values(node.operand, batch)
+    if node.truth is None:
+        passing = pc.is_null(found)
+    else:
+        passing = pc.fill_null(found if node.truth else pc.invert(found), False)
+    return pc.invert(passing) if node.negated else passing
+
+
+def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
+    array = values(node.operand, batch)
+    constants = [one for one in node.items if isinstance(one, tree.Literal)]
+    known = [one.scalar() for one in constants if not one.is_null]
+    found: Any = None
+    if known:
+        found = among(array, pa.array([one.as_py() for one in known], array.type))
+    if len(known) < len(constants):
+        nothing = pa.nulls(len(array), pa.bool_())
+        found = nothing if found is None else pc.or_kleene(found, nothing)
+    for item in node.items:
+        if not isinstance(item, tree.Literal):
+            same = compare("=", array, evaluate(item, batch))
+            found = same if found is None else pc.or_kleene(found, same)
+    return pc.invert(found) if node.negated else found
+
+
+def _like(node: tree.Like, batch: pa.RecordBatch) -> Any:
+    found = like(
+        values(node.operand, batch),
+        evaluate(node.pattern, batch),
+        node.escape,
+        ignore_case=node.ignore_case,
+    )
+    return pc.invert(found) if node.negated else found
+
+
+def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
+    found = evaluate(node.operand, batch)
+    if isinstance(found, pa.Scalar):
+        return cast(pa.repeat(found, 1), node.type, attempt=node.attempt)[0]
+    return cast(found, node.type, attempt=node.attempt)
+
+
+def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    function = registry.find(node.name)
+    arguments = [evaluate(one, batch) for one in node.arguments]
+    try:
+        return function.evaluate(arguments, batch.num_rows, node.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise FilterError(f"{node.name} cannot be computed: {error}") from None
+
+
+def _member(node: tree.Member, batch: pa.RecordBatch) -> Any:
+    return pc.struct_field(values(node.operand, batch), node.name)
+
+
+def _subscript(node: tree.Subscript, batch: pa.RecordBatch) -> Any:
+    return element(values(node.operand, batch), evaluate(node.index, batch))
+
+
+_STEPS: dict[type, Callable[[Any, pa.RecordBatch], Any]] = {
+    tree.Column: _column,
+    tree.Literal: _literal,
+    tree.Compare: _compare,
+    tree.Arithmetic: _arithmetic,
+    tree.Negative: _negative,
+    tree.And: _and,
+    tree.Or: _or,
+    tree.Not: _not,
+    tree.IsNull: _is_null,
+    tree.IsTruth: _is_truth,
+    tree.InList: _in_list,
+    tree.Like: _like,
+    tree.Cast: _cast,
+    tree.Call: _call,
+    tree.Member: _member,
+    tree.Subscript: _subscript,
+}

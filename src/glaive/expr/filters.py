@@ -1,0 +1,191 @@
+"""Filters and computed columns: the door of this package.
+
+``bind_filter`` makes of a text, a pyarrow expression or Substrait bytes something that says
+which columns it needs, which tests on single columns it is made of, and which rows of a batch
+pass. ``bind_value`` does the same for any expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.arrow.conditions import Condition
+from glaive.errors import OptionError
+from glaive.expr.bind import bind
+from glaive.expr.evaluate import values
+from glaive.expr.fold import simplify
+from glaive.expr.parse import parse
+from glaive.expr.render import render
+from glaive.expr.split import conjuncts, merged, one_column, paths
+from glaive.expr.tree import Literal, Node
+from glaive.format.fields import LanceSchema
+
+__all__ = ["Filter", "Term", "Value", "bind_filter", "bind_value"]
+
+NO_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One of the tests that must all pass.
+
+    Parameters
+    ----------
+    expression
+        Bound, true or false.
+    condition
+        Path of a column and what its values must be, when that is all the test is.
+    """
+
+    expression: Node
+    condition: tuple[str, Condition] | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Paths of the columns it needs."""
+        return paths(self.expression)
+
+    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Which rows pass, without nulls; see :meth:`Filter.mask`."""
+        if self.condition is not None:
+            path, condition = self.condition
+            index = batch.schema.get_field_index(path)
+            if index >= 0:
+                return condition.mask(batch.column(index))
+        return _passing(self.expression, batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A bound filter.
+
+    Parameters
+    ----------
+    expression
+        Bound, constants computed.
+    terms
+        Tests that must all pass; none: all rows do.
+    text
+        The filter as text, written in one way.
+    """
+
+    expression: Node
+    terms: tuple[Term, ...]
+    text: str
+
+    @property
+    def never(self) -> bool:
+        """Whether no row can pass."""
+        return any(
+            isinstance(one.expression, Literal) and one.expression.value is not True
+            for one in self.terms
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Paths of the columns it needs."""
+        return paths(self.expression)
+
+    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Which rows pass; what is unknown does not, so that nothing is null.
+
+        Parameters
+        ----------
+        batch
+            Has a column for each path of ``columns``, or the struct it lies in; rows of a
+            null struct are null in its members.
+
+        Raises
+        ------
+        FilterError
+            A value cannot be computed: a division by zero, a cast that does not go.
+        """
+        return _passing(self.expression, batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A bound expression of any type.
+
+    Parameters
+    ----------
+    expression
+        Bound, constants computed.
+    type
+        Arrow type of the values.
+    text
+        The expression as text, written in one way.
+    """
+
+    expression: Node
+    type: pa.DataType
+    text: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Paths of the columns it needs."""
+        return paths(self.expression)
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """One value for each row; see :meth:`Filter.mask` about the batch and errors."""
+        found: Any = values(self.expression, batch)
+        kind: Any = self.type
+        return found if found.type == kind else found.cast(kind)
+
+
+def bind_filter(
+    source: str | pc.Expression | bytes,
+    schema: LanceSchema,
+    *,
+    system: Mapping[str, pa.DataType] = NO_COLUMNS,
+) -> Filter:
+    """Make a filter ready for batches of a schema.
+
+    Parameters
+    ----------
+    source
+        A text in the filter language, a pyarrow expression, or a Substrait
+        ``ExtendedExpression`` as bytes.
+    system
+        Columns that no file has, such as ``_rowid``, and their types.
+
+    Raises
+    ------
+    FilterError
+        The filter is wrong; the message says what and where.
+    """
+    node, text = _tree_of(source, schema)
+    bound, _ = bind(node, schema, system=system, text=text, test=True)
+    simple = simplify(bound)
+    tests = merged([(one, one_column(one)) for one in conjuncts(simple)])
+    terms = tuple(Term(expression=one, condition=test) for one, test in tests)
+    return Filter(expression=simple, terms=terms, text=render(node))
+
+
+def bind_value(
+    source: str | pc.Expression | bytes,
+    schema: LanceSchema,
+    *,
+    system: Mapping[str, pa.DataType] = NO_COLUMNS,
+) -> Value:
+    """Make an expression of any type ready for batches of a schema; see ``bind_filter``."""
+    node, text = _tree_of(source, schema)
+    bound, kind = bind(node, schema, system=system, text=text, test=False)
+    return Value(expression=simplify(bound), type=kind, text=render(node))
+
+
+def _tree_of(source: str | pc.Expression | bytes, schema: LanceSchema) -> tuple[Node, str]:
+    if isinstance(source, str):
+        return parse(source), source
+    raise OptionError(f"a filter is a text or a pyarrow expression, not {type(source).__name__}")
+
+
+def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
+    found: Any = values(node, batch)
+    return pc.fill_null(found, False) if found.null_count else found

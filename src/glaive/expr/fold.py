@@ -1,0 +1,214 @@
+"""Bound trees made simple: constants computed, NOT pushed to the leaves, constants at the right.
+
+The meaning stays, nulls included. What cannot be computed stays as it is, and is an error for
+the rows that ask for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import FilterError
+from glaive.expr import tree
+from glaive.expr.evaluate import values
+from glaive.expr.functions import registry
+from glaive.expr.tree import Literal, Node
+
+__all__ = ["simplify"]
+
+_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+    "IS DISTINCT FROM": "IS NOT DISTINCT FROM",
+    "IS NOT DISTINCT FROM": "IS DISTINCT FROM",
+}
+_ONE_ROW: Any = pa.RecordBatch.from_arrays([pa.nulls(1)], names=["none"])
+_UNKNOWN = Literal(None, pa.bool_())
+_FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
+
+
+def simplify(node: Node) -> Node:
+    """The same expression, simpler; see the module."""
+    match node:
+        case tree.Column() | Literal():
+            return node
+        case tree.And(operands):
+            return _all([simplify(one) for one in operands], node.at)
+        case tree.Or(operands):
+            return _any([simplify(one) for one in operands], node.at)
+        case tree.Not(operand):
+            return _opposite(simplify(operand), node.at)
+        case tree.Compare(op, left, right):
+            return _compare(op, simplify(left), simplify(right), node.at)
+        case tree.InList(operand, items, negated):
+            found = _in_list(simplify(operand), [simplify(one) for one in items], node.at)
+            return _opposite(found, node.at) if negated else found
+        case tree.Arithmetic(op, left, right):
+            left, right = simplify(left), simplify(right)
+            return _constant(tree.Arithmetic(op, left, right, at=node.at), left, right)
+        case tree.Negative(operand):
+            operand = simplify(operand)
+            return _constant(tree.Negative(operand, at=node.at), operand)
+        case tree.IsNull(operand, negated):
+            operand = simplify(operand)
+            return _constant(tree.IsNull(operand, negated, at=node.at), operand)
+        case tree.IsTruth(operand, truth, negated):
+            operand = simplify(operand)
+            return _constant(tree.IsTruth(operand, truth, negated, at=node.at), operand)
+        case tree.Like():
+            return _like(node)
+        case tree.Cast(operand, kind, attempt):
+            operand = simplify(operand)
+            made = tree.Cast(operand, kind, attempt, at=node.at)
+            if isinstance(operand, Literal):
+                return Literal.of(values(made, _ONE_ROW)[0], at=node.at)
+            return made
+        case tree.Call():
+            return _call(node)
+        case tree.Member(operand, name):
+            return tree.Member(simplify(operand), name, at=node.at)
+        case tree.Subscript(operand, index):
+            operand, index = simplify(operand), simplify(index)
+            return _constant(tree.Subscript(operand, index, at=node.at), operand, index)
+        case _:
+            return node
+
+
+def _constant(node: Node, *operands: Node) -> Node:
+    """Its value, when all operands are constants and it can be computed."""
+    if not all(isinstance(one, Literal) for one in operands):
+        return node
+    try:
+        return Literal.of(values(node, _ONE_ROW)[0], at=node.at)
+    except FilterError:
+        return node  # an error of the rows that ask for it
+
+
+def _call(node: tree.Call) -> Node:
+    arguments = tuple(simplify(one) for one in node.arguments)
+    made = tree.Call(node.name, arguments, node.type, at=node.at)
+    return made if registry.find(node.name).volatile else _constant(made, *arguments)
+
+
+def _like(node: tree.Like) -> Node:
+    operand, pattern = simplify(node.operand), simplify(node.pattern)
+    if isinstance(pattern, Literal) and pattern.is_null:
+        return _UNKNOWN
+    made = tree.Like(operand, pattern, node.escape, node.negated, node.ignore_case, at=node.at)
+    return _constant(made, operand, pattern)
+
+
+def _truth(node: Node) -> bool | Node | None:
+    """True, False or None of a constant; what is none stays itself."""
+    return node.value if isinstance(node, Literal) else node
+
+
+def _all(operands: list[Node], at: int) -> Node:
+    kept = [one for one in _flat(operands, tree.And) if _truth(one) is not True]
+    if any(_truth(one) is False for one in kept):
+        return _FALSE
+    return tree.both(*_once(kept), at=at) if kept else _TRUE
+
+
+def _any(operands: list[Node], at: int) -> Node:
+    kept = [one for one in _flat(operands, tree.Or) if _truth(one) is not False]
+    if any(_truth(one) is True for one in kept):
+        return _TRUE
+    return tree.either(*_once(kept), at=at) if kept else _FALSE
+
+
+def _flat(operands: list[Node], kind: type[tree.And | tree.Or]) -> list[Node]:
+    return [
+        inner for one in operands for inner in (one.operands if isinstance(one, kind) else (one,))
+    ]
+
+
+def _once(operands: list[Node]) -> list[Node]:
+    return list(dict.fromkeys(operands))
+
+
+def _opposite(node: Node, at: int) -> Node:
+    match node:
+        case Literal(value):
+            return _UNKNOWN if value is None else (_FALSE if value else _TRUE)
+        case tree.Not(operand):
+            return operand
+        case tree.And(operands):
+            return _any([_opposite(one, one.at) for one in operands], at)
+        case tree.Or(operands):
+            return _all([_opposite(one, one.at) for one in operands], at)
+        case tree.Compare(op, left, right):
+            return tree.Compare(_OPPOSITE[op], left, right, at=at)
+        case tree.InList(operand, items, negated):
+            return tree.InList(operand, items, not negated, at=at)
+        case tree.IsNull(operand, negated):
+            return tree.IsNull(operand, not negated, at=at)
+        case tree.IsTruth(operand, truth, negated):
+            return tree.IsTruth(operand, truth, not negated, at=at)
+        case tree.Like(operand, pattern, escape, negated, ignore_case):
+            return tree.Like(operand, pattern, escape, not negated, ignore_case, at=at)
+        case _:
+            return tree.Not(node, at=at)
+
+
+def _compare(op: str, left: Node, right: Node, at: int) -> Node:
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        left, right, op = right, left, _FLIPPED.get(op, op)
+    if op in _FLIPPED and any(isinstance(one, Literal) and one.is_null for one in (left, right)):
+        return _UNKNOWN
+    if isinstance(right, Literal) and right.is_null:
+        return tree.IsNull(left, op == "IS DISTINCT FROM", at=at)
+    widened = _wide_zero(op, left, right, at)
+    if widened is not None:
+        return widened
+    return _constant(tree.Compare(op, left, right, at=at), left, right)
+
+
+def _zeros(node: Node) -> tuple[Literal, Literal] | None:
+    """Both zeros, when the node is one of them."""
+    if isinstance(node, Literal) and isinstance(node.value, float) and node.value == 0:
+        return Literal(-0.0, node.type, at=node.at), Literal(0.0, node.type, at=node.at)
+    return None
+
+
+def _wide_zero(op: str, left: Node, right: Node, at: int) -> Node | None:
+    """A comparison with a zero means both zeros, though they are ordered one after the other."""
+    zeros = _zeros(right)
+    if zeros is None or isinstance(left, Literal):
+        return None
+    if op in {"<", ">="}:
+        return tree.Compare(op, left, zeros[0], at=at)
+    if op in {">", "<="}:
+        return tree.Compare(op, left, zeros[1], at=at)
+    among = tree.InList(left, zeros, op == "!=", at=at)
+    if op in {"=", "!="}:
+        return among
+    return tree.IsTruth(among, True, op == "IS DISTINCT FROM", at=at)
+
+
+def _in_list(operand: Node, items: list[Node], at: int) -> Node:
+    """Constants in one list, everything else as comparisons of its own."""
+    if isinstance(operand, Literal) or not all(isinstance(one, Literal) for one in items):
+        return _any([_compare("=", operand, one, at) for one in items], at)
+    known: dict[Node, None] = {}
+    nulls = False
+    for one in items:
+        nulls = nulls or (isinstance(one, Literal) and one.is_null)
+        if isinstance(one, Literal) and not one.is_null:
+            known.update(dict.fromkeys(_zeros(one) or (one,)))
+    if not known:
+        return _UNKNOWN
+    values_of = tuple(known)
+    found: Node
+    if len(values_of) == 1:
+        found = tree.Compare("=", operand, values_of[0], at=at)
+    else:
+        found = tree.InList(operand, values_of, at=at)
+    return _any([found, _UNKNOWN], at) if nulls else found

@@ -1,0 +1,91 @@
+"""Names of a filter to the columns of a schema.
+
+The first part of a name may differ in case, unless it is quoted; members of structs may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import FilterError
+from glaive.expr import tree
+from glaive.expr.coerce import plain
+from glaive.expr.places import FilterColumnError, close_names, failure
+from glaive.expr.sqltypes import type_text
+from glaive.expr.tree import Node
+from glaive.format.extension import storage_type
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
+
+__all__ = ["Names"]
+
+
+class Names:
+    """The columns of a schema and of the system, by name."""
+
+    def __init__(self, schema: LanceSchema, system: Mapping[str, pa.DataType], text: str) -> None:
+        self.fields: dict[str, Field] = {one.name: one for one in schema.fields}
+        self.system, self.text = system, text
+        self.by_lower: dict[str, str] = {}
+        for name in (*self.fields, *system):
+            self.by_lower.setdefault(name.lower(), name)
+
+    def is_top(self, name: tree.Name) -> bool:
+        """Whether it names a whole column."""
+        return len(name.parts) == 1
+
+    def bind(self, name: tree.Name) -> tuple[Node, Any]:
+        """The column, and its type."""
+        first, *members = name.parts
+        found = self._first(first, exact=name.exact)
+        if found is None:
+            raise self._unknown("column", first, [*self.fields, *self.system], name.at)
+        field = self.fields.get(found)
+        if field is None:
+            bound: Node = tree.Column(found, self.system[found], at=name.at)
+            kind: Any = self.system[found]
+        else:
+            kind = storage_type(field.to_arrow().type)
+            bound = tree.Column(found, kind, field.id, at=name.at)
+        for member in members:
+            bound, kind = self.member(bound, kind, member, name.at)
+        return bound, plain(kind)
+
+    def _first(self, name: str, *, exact: bool) -> str | None:
+        if name in self.fields or name in self.system:
+            return name
+        return None if exact else self.by_lower.get(name.lower())
+
+    def member(self, operand: Node, kind: Any, name: str, at: int) -> tuple[Node, Any]:
+        """A member of a struct: a column of its own where the struct is one."""
+        if not pa.types.is_struct(kind):
+            raise failure(f"{type_text(kind)} has no members; only structs do", self.text, at)
+        index = kind.get_field_index(name)
+        if index < 0:
+            raise self._unknown("member", name, [one.name for one in kind], at)
+        found = storage_type(kind.field(index).type)
+        if not isinstance(operand, tree.Column):
+            return tree.Member(operand, name, at=at), plain(found)
+        path = f"{operand.path}.{self._quoted(operand.path, name)}"
+        return tree.Column(path, found, self._id(operand.field_id, name), at=at), plain(found)
+
+    def _quoted(self, above: str, name: str) -> str:
+        return f"`{name}`" if "." in name or f"{above}.{name}" in self.fields else name
+
+    def _id(self, above: int, name: str) -> int:
+        for field in self.fields.values():
+            for one in field.walk():
+                if one.id == above:
+                    return next(child.id for child in one.children if child.name == name)
+        return -1
+
+    def _unknown(self, what: str, name: str, known: Sequence[str], at: int) -> FilterError:
+        listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+        hint = close_names(name, known) or "."
+        plural = "Columns" if what == "column" else "Members"
+        return failure(
+            f"unknown {what} {name!r}{hint} {plural}: {listed}", self.text, at, FilterColumnError
+        )

@@ -1,0 +1,405 @@
+"""Text to tree: the filter language.
+
+An operator binds its operands by a number, as in the reference implementation: the higher, the
+tighter. What stands to its right is read with that number, so that equal ones group to the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.expr import tree
+from glaive.expr.cursor import Cursor
+from glaive.expr.tokens import Kind, Token
+from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Node
+
+__all__ = ["parse"]
+
+OR, AND, NOT, IS, LIKE, EQUAL, SHIFT, PLUS, TIMES, CAST, DOT = (
+    5,
+    10,
+    15,
+    17,
+    19,
+    20,
+    22,
+    30,
+    40,
+    50,
+    60,
+)
+
+COMPARISONS = {
+    "=": "=",
+    "==": "=",
+    "!=": "!=",
+    "<>": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+}
+SIGNS = {
+    **dict.fromkeys(COMPARISONS, EQUAL),
+    **dict.fromkeys(("<<", ">>"), SHIFT),
+    **dict.fromkeys("+-", PLUS),
+    **dict.fromkeys(("*", "/", "%", "||"), TIMES),
+    "::": CAST,
+    "[": DOT,
+    ".": DOT,
+}
+WORDS = {"OR": OR, "AND": AND, "IS": IS, "LIKE": LIKE, "ILIKE": LIKE, "BETWEEN": EQUAL, "IN": EQUAL}
+NEGATABLE = {"LIKE", "ILIKE", "BETWEEN", "IN"}
+
+NO_OPERAND = {"AND", "OR", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", "ESCAPE", "WHEN", "THEN", "END"}
+"""Words that cannot start an operand; a column of such a name stands in back-ticks."""
+
+INSTEAD = {
+    "~": "call regexp_like(text, pattern)",
+    "~*": "call regexp_like(text, pattern, 'i')",
+    "!~": "write NOT regexp_like(text, pattern)",
+    "!~*": "write NOT regexp_like(text, pattern, 'i')",
+    "~~": "write LIKE",
+    "~~*": "write ILIKE",
+    "!~~": "write NOT LIKE",
+    "!~~*": "write NOT ILIKE",
+    "<=>": "write IS NOT DISTINCT FROM",
+    "REGEXP": "call regexp_like(text, pattern)",
+    "RLIKE": "call regexp_like(text, pattern)",
+    "SIMILAR": "call regexp_like(text, pattern)",
+    "ISNULL": "write IS NULL",
+    "NOTNULL": "write IS NOT NULL",
+    "DIV": "write /, which divides whole numbers without a rest",
+    "MOD": "write %",
+    "XOR": "write IS DISTINCT FROM",
+}
+"""What is not part of the language, and what to write."""
+
+
+def parse(text: str) -> Node:
+    """The tree of a text.
+
+    Raises
+    ------
+    FilterError
+        It is none of the language, too long (``MAX_TEXT``, ``MAX_NODES``) or too deep
+        (``MAX_DEPTH``); the message shows where.
+    """
+    return _Parser(text).whole()
+
+
+class _Parser(Cursor):
+    """One text on its way to a tree."""
+
+    # ------------------------------------------------------------- expressions
+
+    def whole(self) -> Node:
+        if self.token.kind is Kind.END:
+            raise self.wrong("the filter is empty")
+        node = self.expression(0)
+        if self.token.kind is not Kind.END:
+            advice = INSTEAD.get(self.token.upper or self.token.value)
+            hint = f"; {advice}" if advice else ""
+            raise self.wrong(f"expected an operator or the end, found {self.found()}{hint}")
+        return node
+
+    def expression(self, tighter: int) -> Node:
+        """An operand and all operators after it that bind tighter."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.wrong(f"the filter is nested deeper than {MAX_DEPTH} levels")
+        levels = 0
+        node = self.operand()
+        while True:
+            token = self.tokens[self.next]
+            binding = self.binding(token)
+            if binding <= tighter:
+                break
+            grown = self.count(self.operator(node, token, binding))
+            # A chain of ANDs or ORs is one level, whatever its length.
+            flat = type(grown) is type(node) and isinstance(grown, tree.And | tree.Or)
+            levels += not flat
+            if self.depth + levels > MAX_DEPTH:
+                raise self.wrong(
+                    f"the filter is nested deeper than {MAX_DEPTH} levels: a chain of so many "
+                    "operators needs brackets"
+                )
+            node = grown
+        self.depth -= 1
+        return node
+
+    def binding(self, token: Token) -> int:
+        if token.kind is Kind.SIGN:
+            return SIGNS.get(token.value, -1)
+        word = token.upper
+        if word == "NOT":
+            after = self.tokens[self.next + 1].upper
+            return WORDS[after] if after in NEGATABLE else -1
+        return WORDS.get(word, -1)
+
+    def count(self, node: Node) -> Node:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self.wrong(
+                f"the filter has more than {MAX_NODES} names, constants and operations"
+            )
+        return node
+
+    def operator(self, left: Node, token: Token, binding: int) -> Node:
+        self.advance()
+        at, sign = token.at, token.value
+        if token.kind is Kind.SIGN:
+            if sign in COMPARISONS:
+                return tree.Compare(COMPARISONS[sign], left, self.expression(binding), at=at)
+            if sign == "::":
+                return tree.Cast(left, self.type(), at=at)
+            if sign == "[":
+                return self.subscript(left, at)
+            if sign == ".":
+                return self.member(left, at)
+            return tree.Arithmetic(sign, left, self.expression(binding), at=at)
+        word = token.upper
+        if word in {"AND", "OR"}:
+            join = tree.both if word == "AND" else tree.either
+            return self.chain(word, join, left, at, binding)
+        if word == "IS":
+            return self.test(left, at)
+        negated = word == "NOT"
+        if negated:
+            word = self.advance().upper
+        if word == "IN":
+            return self.in_list(left, at, negated=negated)
+        if word == "BETWEEN":
+            low = self.expression(EQUAL)
+            if not self.take_word("AND"):
+                raise self.wrong(
+                    f"expected AND after the lower bound of BETWEEN, found {self.found()}"
+                )
+            return tree.Between(left, low, self.expression(EQUAL), negated, at=at)
+        return self.like(left, at, negated=negated, ignore_case=word == "ILIKE")
+
+    def chain(
+        self, word: str, join: Callable[..., Node], left: Node, at: int, binding: int
+    ) -> Node:
+        operands = [left, self.expression(binding)]
+        while self.take_word(word):
+            operands.append(self.count(self.expression(binding)))
+        return join(*operands, at=at)
+
+    def test(self, left: Node, at: int) -> Node:
+        negated = self.take_word("NOT")
+        if self.take_word("NULL"):
+            return tree.IsNull(left, negated, at=at)
+        if self.take_word("DISTINCT", "FROM"):
+            op = "IS NOT DISTINCT FROM" if negated else "IS DISTINCT FROM"
+            return tree.Compare(op, left, self.expression(IS), at=at)
+        for word, truth in (("TRUE", True), ("FALSE", False), ("UNKNOWN", None)):
+            if self.take_word(word):
+                return tree.IsTruth(left, truth, negated, at=at)
+        raise self.wrong(
+            f"expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS, found {self.found()}"
+        )
+
+    def in_list(self, left: Node, at: int, *, negated: bool) -> Node:
+        self.expect("(", "after IN")
+        if self.token.upper in {"SELECT", "WITH"}:
+            raise self.wrong("a subquery is not a filter; list the values: x IN (1, 2)")
+        if self.is_sign(")"):
+            raise self.wrong("IN needs a value: x IN (1, 2)")
+        items = self.items(")")
+        return tree.InList(left, items, negated, at=at)
+
+    def items(self, closing: str) -> tuple[Node, ...]:
+        """What stands between commas, up to the bracket that closes."""
+        found: list[Node] = []
+        while not self.take(closing):
+            if found:
+                self.expect(",", f"or {closing!r} after {'a value'}")
+            found.append(self.expression(0))
+        return tuple(found)
+
+    def like(self, left: Node, at: int, *, negated: bool, ignore_case: bool) -> Node:
+        pattern = self.expression(LIKE)
+        escape = "\\"
+        if self.take_word("ESCAPE"):
+            token = self.advance()
+            if token.kind is not Kind.TEXT or len(token.value) != 1:
+                raise self.wrong("ESCAPE takes one character: LIKE '50!%' ESCAPE '!'", token.at)
+            escape = token.value
+        return tree.Like(left, pattern, escape, negated, ignore_case, at=at)
+
+    def subscript(self, left: Node, at: int) -> Node:
+        index = self.expression(0)
+        if self.is_sign(":"):
+            raise self.wrong(
+                "a slice is not part of the language; call array_slice(list, from, to)"
+            )
+        self.expect("]", "after the subscript")
+        return tree.Subscript(left, index, at=at)
+
+    def member(self, left: Node, at: int) -> Node:
+        token = self.advance()
+        if token.kind not in {Kind.WORD, Kind.QUOTED}:
+            raise self.wrong("expected a name after '.'", token.at)
+        return tree.Member(left, token.value, at=at)
+
+    # ----------------------------------------------------------------- operands
+
+    def operand(self) -> Node:
+        token = self.advance()
+        match token.kind:
+            case Kind.NUMBER:
+                return self.count(self.number(token))
+            case Kind.TEXT:
+                return self.count(tree.Literal(token.value, pa.string(), at=token.at))
+            case Kind.BYTES:
+                value = bytes.fromhex(token.value)
+                return self.count(tree.Literal(value, pa.binary(), at=token.at))
+            case Kind.QUOTED:
+                return self.count(self.name(token))
+            case Kind.WORD:
+                return self.count(self.word(token))
+            case Kind.SIGN:
+                return self.sign(token)
+            case _:
+                raise self.wrong("the filter ends where a value is expected", token.at)
+
+    def sign(self, token: Token) -> Node:
+        if token.value == "(":
+            if self.token.upper in {"SELECT", "WITH"}:
+                raise self.wrong("a subquery is not a filter", token.at)
+            node = self.expression(0)
+            if self.is_sign(","):
+                raise self.wrong(
+                    "a tuple is not a filter; compare the columns one by one", token.at
+                )
+            self.expect(")", f"for the bracket at {token.at + 1}")
+            return node
+        if token.value == "-":
+            number = self.token.kind is Kind.NUMBER
+            node = self.expression(TIMES)
+            if number and isinstance(node, tree.Literal):
+                return tree.Literal(*_negated(node), at=token.at)
+            return self.count(tree.Negative(node, at=token.at))
+        if token.value == "+":
+            return self.expression(TIMES)
+        if token.value == "[":
+            return self.count(tree.ListOf(self.items("]"), at=token.at))
+        if token.value in {"?", ":", "$", "@"}:
+            raise self.wrong("a filter has no parameters; put the value into the text", token.at)
+        raise self.wrong(f"expected a value, found {token.value!r}", token.at)
+
+    def number(self, token: Token) -> Node:
+        digits = token.value
+        if digits.isdecimal():
+            # Beyond 20 digits no 64-bit number is left, and int() takes its time.
+            value = int(digits) if len(digits.lstrip("0")) <= 20 else 1 << 64
+            if value < 1 << 64:
+                kind = pa.int64() if value < 1 << 63 else pa.uint64()
+                return tree.Literal(value, kind, at=token.at)
+        return tree.Literal(float(digits), pa.float64(), at=token.at)
+
+    def word(self, token: Token) -> Node:
+        word, at = token.upper, token.at
+        if word == "NOT":
+            return tree.Not(self.expression(NOT), at=at)
+        if word == "NULL":
+            return tree.Literal(None, pa.null(), at=at)
+        if word in {"TRUE", "FALSE"}:
+            return tree.Literal(word == "TRUE", pa.bool_(), at=at)
+        if word in NO_OPERAND:
+            raise self.wrong(
+                f"expected a value, found {token.value!r}; a column of this name stands in back-ticks",
+                at,
+            )
+        if word == "ARRAY" and self.take("["):
+            return tree.ListOf(self.items("]"), at=at)
+        if self.is_sign("("):
+            return self.called(token)
+        if self.token.kind is Kind.TEXT:
+            return self.typed(token)
+        if word in {"CASE", "SELECT"} and self.token.kind in {Kind.WORD, Kind.NUMBER, Kind.QUOTED}:
+            kind = "CASE" if word == "CASE" else "a subquery"
+            raise self.wrong(f"{kind} is not a filter; use AND, OR and NOT", at)
+        if word == "CURRENT_DATE":
+            return tree.Call("current_date", (), at=at)
+        if word == "CURRENT_TIMESTAMP":
+            return tree.Call("now", (), at=at)
+        return self.name(token)
+
+    def name(self, token: Token) -> Node:
+        parts = [token.value]
+        while self.is_sign("."):
+            self.advance()
+            part = self.advance()
+            if part.kind not in {Kind.WORD, Kind.QUOTED}:
+                raise self.wrong("expected a name after '.'", part.at)
+            parts.append(part.value)
+            if len(parts) > MAX_DEPTH:
+                raise self.wrong(f"a name has more than {MAX_DEPTH} parts")
+        return tree.Name(tuple(parts), token.kind is Kind.QUOTED, at=token.at)
+
+    def called(self, token: Token) -> Node:
+        word, at = token.upper, token.at
+        if word == "EXISTS":
+            raise self.wrong("a subquery is not a filter", at)
+        if word in {"TIMESTAMP", "DATETIME", "DECIMAL", "NUMERIC"} and self.is_typed_literal():
+            return self.typed(token)
+        self.advance()
+        if word in {"CAST", "TRY_CAST"}:
+            operand = self.expression(0)
+            if not self.take_word("AS"):
+                raise self.wrong(
+                    f"expected AS and a type after the value of {word}, found {self.found()}"
+                )
+            kind = self.type()
+            self.expect(")", "after the type")
+            return tree.Cast(operand, kind, word == "TRY_CAST", at=at)
+        if word == "EXTRACT":
+            part = self.advance()
+            if part.kind not in {Kind.WORD, Kind.TEXT} or not self.take_word("FROM"):
+                raise self.wrong(
+                    "EXTRACT is written EXTRACT(YEAR FROM x), or date_part('year', x)", at
+                )
+            name = tree.Literal(part.value.lower(), pa.string(), at=part.at)
+            arguments: tuple[Node, ...] = (name, *self.items(")"))
+            return tree.Call("date_part", arguments, at=at)
+        if self.is_sign("*"):
+            raise self.wrong(f"{token.value}(*) is an aggregate, not a filter", at)
+        call = tree.Call(token.value.lower(), self.items(")"), at=at)
+        if self.token.upper == "OVER" or self.token.upper == "FILTER":
+            raise self.wrong(
+                f"{token.value} is a window function or an aggregate, not a filter", at
+            )
+        return call
+
+    def is_typed_literal(self) -> bool:
+        """Whether ``(digits) 'text'`` follows."""
+        at = self.next + 1
+        while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ",":
+            at += 1
+        return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
+
+    def typed(self, token: Token) -> Node:
+        """``date '2024-01-01'``; the type's name is behind us."""
+        if token.upper == "INTERVAL":
+            raise self.wrong(
+                "an interval is not part of the language; compare with a date or a timestamp",
+                token.at,
+            )
+        self.next -= 1
+        kind = self.type()
+        text = self.advance()
+        if text.kind is not Kind.TEXT:
+            raise self.wrong("expected a text after the type", text.at)
+        return tree.Cast(tree.Literal(text.value, pa.string(), at=text.at), kind, at=token.at)
+
+
+def _negated(literal: tree.Literal) -> tuple[Any, Any]:
+    value = -literal.value
+    if isinstance(value, int):
+        return (value, pa.int64()) if value >= -(1 << 63) else (float(value), pa.float64())
+    return value, literal.type

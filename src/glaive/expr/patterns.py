@@ -1,0 +1,99 @@
+"""LIKE: ``%`` any text, ``_`` one character."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["like", "pieces"]
+
+
+def like(texts: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
+    """Which texts a pattern describes; null where one of them is.
+
+    Parameters
+    ----------
+    texts
+        An array.
+    pattern
+        An array or a scalar of the same type.
+    escape
+        Before ``%``, ``_`` and itself it takes their meaning away.
+    """
+    if texts.type == pa.string_view():
+        texts = texts.cast(pa.large_string())
+    if isinstance(pattern, pa.Scalar):
+        if not pattern.is_valid:
+            return pa.nulls(len(texts), pa.bool_())
+        return _one(texts, pattern.as_py(), escape, ignore_case=ignore_case)
+    coded = pattern.dictionary_encode()
+    found = np.zeros(len(texts), np.bool_)
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for code, text in enumerate(coded.dictionary.to_pylist()):
+        if text is not None:
+            rows = np.flatnonzero(codes == code)
+            some = _one(texts.take(pa.array(rows)), text, escape, ignore_case=ignore_case)
+            found[rows] = pc.fill_null(some, False).to_numpy(zero_copy_only=False)
+    known = pc.and_(pc.is_valid(texts), pc.is_valid(pattern))
+    return pc.if_else(known, pa.array(found), None)
+
+
+def _one(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
+    parts = pieces(pattern, escape)
+    words = [one for one in parts if one not in {None, 1}]
+    if not ignore_case and len(words) == 1 and 1 not in parts:
+        word = str(words[0])
+        if len(parts) == 1:
+            return pc.equal(texts, pa.scalar(word, texts.type))
+        if parts[0] is not None:
+            return pc.starts_with(texts, word)
+        if parts[-1] is not None:
+            return pc.ends_with(texts, word)
+        return pc.match_substring(texts, word)
+    if not parts:
+        return pc.equal(texts, pa.scalar("", texts.type))
+    return pc.match_substring_regex(texts, _regex(parts), ignore_case=ignore_case)
+
+
+def _regex(parts: tuple[str | int | None, ...]) -> str:
+    body = "".join(".*" if one is None else "." if one == 1 else _quoted(str(one)) for one in parts)
+    return rf"(?s)\A{body}\z"
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r"([^\w\s])", r"\\\1", text, flags=re.ASCII) if text.isascii() else _wide(text)
+
+
+def _wide(text: str) -> str:
+    return "".join(re.sub(r"([^\w\s])", r"\\\1", one) if one.isascii() else one for one in text)
+
+
+@lru_cache(256)
+def pieces(pattern: str, escape: str = "\\") -> tuple[str | int | None, ...]:
+    """A pattern in parts: texts, 1 for ``_``, None for ``%`` (never two in a row)."""
+    parts: list[str | int | None] = []
+    word: list[str] = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == escape and at + 1 < len(pattern):
+            at += 1
+            word.append(pattern[at])
+        elif character in "%_":
+            if word:
+                parts.append("".join(word))
+                word = []
+            special = None if character == "%" else 1
+            if special == 1 or not parts or parts[-1] is not None:
+                parts.append(special)
+        else:
+            word.append(character)
+        at += 1
+    if word:
+        parts.append("".join(word))
+    return tuple(parts)

@@ -1,0 +1,48 @@
+"""Errors that show where in a text something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from glaive.errors import ColumnNotFoundError, FilterError
+
+__all__ = ["FilterColumnError", "close_names", "failure", "shown"]
+
+_BEFORE, _AFTER = 50, 30
+"""Characters shown around the place."""
+
+
+class FilterColumnError(FilterError, ColumnNotFoundError):
+    """A filter names a column that is not there; the message names the closest ones."""
+
+
+def failure(what: str, text: str, at: int, kind: type[FilterError] = FilterError) -> FilterError:
+    """An error that says ``what`` and shows the place in the text, when it is known."""
+    return kind(f"{what}{shown(text, at)}")
+
+
+def shown(text: str, at: int) -> str:
+    """Line and column, the line and a caret below the place; empty when there is no text."""
+    if not text or at < 0:
+        return ""
+    at = min(at, len(text))
+    start = text.rfind("\n", 0, at) + 1
+    stop = text.find("\n", at)
+    stop = len(text) if stop < 0 else stop
+    line = text.count("\n", 0, at) + 1
+    first, last = max(start, at - _BEFORE), min(stop, at + _AFTER)
+    left = ("…" if first > start else "") + text[first:at]
+    right = text[at:last] + ("…" if last < stop else "")
+    place = f"column {at - start + 1}" if "\n" not in text else f"line {line}, {at - start + 1}"
+    picture = "".join(c if c.isprintable() else " " for c in left + right)
+    return f" ({place})\n  {picture}\n  {' ' * len(left)}^"
+
+
+def close_names(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'a', 'b'?`` or nothing."""
+    from difflib import get_close_matches
+
+    names = list(dict.fromkeys(known))
+    by_lower = {one.lower(): one for one in names}
+    close = get_close_matches(name.lower(), list(by_lower), n=3)
+    return f"; did you mean {', '.join(repr(by_lower[one]) for one in close)}?" if close else ""

@@ -1,0 +1,168 @@
+"""Trees to text: one way to write each, which reads as the same tree again."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.expr import tree
+from glaive.expr.parse import AND, EQUAL, IS, LIKE, NO_OPERAND, NOT, OR, PLUS, SHIFT, TIMES
+from glaive.expr.sqltypes import type_text
+from glaive.expr.tree import Literal, Node
+from glaive.expr.write_text import written
+
+__all__ = ["render"]
+
+_ATOM = 100
+_BINDING = {
+    "+": PLUS,
+    "-": PLUS,
+    "*": TIMES,
+    "/": TIMES,
+    "%": TIMES,
+    "||": TIMES,
+    "<<": SHIFT,
+    ">>": SHIFT,
+}
+_PLAIN = re.compile(r"[^\W\d]\w*")
+_RESERVED = NO_OPERAND | {
+    "ARRAY", "CASE", "CAST", "CURRENT_DATE", "CURRENT_TIMESTAMP", "EXISTS", "EXTRACT", "FALSE",
+    "INTERVAL", "NOT", "NULL", "SELECT", "TRUE", "TRY_CAST", "WITH",
+}  # fmt: skip
+_UNORDERED = 1
+"""How tight IS DISTINCT FROM binds: it takes all that follows."""
+
+
+def render(node: Node) -> str:
+    """The text of an expression."""
+    return _text(node)[0]
+
+
+def _in(node: Node, tightness: int) -> str:
+    """The text of an operand, in brackets unless it binds at least so tight."""
+    text, binding = _text(node)
+    return text if binding >= tightness else f"({text})"
+
+
+def _text(node: Node) -> tuple[str, int]:
+    """The text, and how tight its outermost operator binds."""
+    match node:
+        case tree.Name(parts, exact):
+            first = _name(parts[0], always=exact)
+            return ".".join([first, *(_name(one) for one in parts[1:])]), _ATOM
+        case tree.Column(path):
+            return path if _PLAIN.fullmatch(path) or "." in path else _name(path), _ATOM
+        case Literal():
+            return _literal(node)
+        case tree.ListOf(items):
+            return f"[{', '.join(map(render, items))}]", _ATOM
+        case tree.Compare(op, left, right):
+            return _comparison(op, left, right)
+        case tree.Arithmetic(op, left, right):
+            binding = _BINDING[op]
+            return f"{_in(left, binding)} {op} {_in(right, binding + 1)}", binding
+        case tree.Negative(operand):
+            bare = isinstance(operand, Literal) and not _is_negative(operand)
+            inner = f"({render(operand)})" if bare else _in(operand, TIMES + 1)
+            return f"- {inner}" if inner.startswith("-") else f"-{inner}", TIMES
+        case tree.And(operands):
+            return " AND ".join(_in(one, AND + 1) for one in operands), AND
+        case tree.Or(operands):
+            return " OR ".join(_in(one, OR + 1) for one in operands), OR
+        case tree.Not(operand):
+            return f"NOT {_in(operand, NOT)}", NOT
+        case tree.IsNull(operand, negated):
+            return f"{_in(operand, IS)} IS {_not(negated)}NULL", IS
+        case tree.IsTruth(operand, truth, negated):
+            word = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}[truth]
+            return f"{_in(operand, IS)} IS {_not(negated)}{word}", IS
+        case tree.InList(operand, items, negated):
+            listed = ", ".join(map(render, items))
+            return f"{_in(operand, EQUAL)} {_not(negated)}IN ({listed})", EQUAL
+        case tree.Between(operand, low, high, negated):
+            between = f"{_in(low, EQUAL + 1)} AND {_in(high, EQUAL + 1)}"
+            return f"{_in(operand, EQUAL)} {_not(negated)}BETWEEN {between}", EQUAL
+        case tree.Like():
+            return _like(node)
+        case tree.Cast(operand, kind, attempt):
+            word = "TRY_CAST" if attempt else "CAST"
+            return f"{word}({render(operand)} AS {type_text(kind)})", _ATOM
+        case tree.Call(name, arguments):
+            return f"{name}({', '.join(map(render, arguments))})", _ATOM
+        case tree.Member(operand, name):
+            inner = (
+                f"({render(operand)})" if isinstance(operand, tree.Name) else _in(operand, _ATOM)
+            )
+            return f"{inner}.{_name(name)}", _ATOM
+        case tree.Subscript(operand, index):
+            return f"{_in(operand, _ATOM)}[{render(index)}]", _ATOM
+
+
+def _not(negated: bool) -> str:  # noqa: FBT001  # the word itself
+    return "NOT " if negated else ""
+
+
+def _comparison(op: str, left: Node, right: Node) -> tuple[str, int]:
+    if op.startswith("IS"):
+        return f"{_in(left, IS)} {op} {_in(right, OR)}", _UNORDERED
+    return f"{_in(left, EQUAL)} {op} {_in(right, EQUAL + 1)}", EQUAL
+
+
+def _like(node: tree.Like) -> tuple[str, int]:
+    word = "ILIKE" if node.ignore_case else "LIKE"
+    escape = "" if node.escape == "\\" else f" ESCAPE {_quoted(node.escape)}"
+    text = f"{_in(node.operand, LIKE)} {_not(node.negated)}{word} {_in(node.pattern, LIKE + 1)}"
+    return f"{text}{escape}", LIKE
+
+
+def _name(name: str, *, always: bool = False) -> str:
+    if not always and _PLAIN.fullmatch(name) and name.upper() not in _RESERVED:
+        return name
+    return f"`{name.replace('`', '``')}`"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _is_negative(literal: Literal) -> bool:
+    return render(literal).startswith("-")
+
+
+def _literal(node: Literal) -> tuple[str, int]:
+    value, kind = node.value, node.type
+    if value is None:
+        return "NULL", _ATOM
+    if isinstance(value, bool):
+        return str(value).upper(), _ATOM
+    if isinstance(value, str):
+        return _quoted(value), _ATOM
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'", _ATOM
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, tuple):
+        items = [Literal(one, kind.value_type) for one in value]  # type: ignore[attr-defined]  # a list's
+        return f"[{', '.join(map(render, items))}]", _ATOM
+    if isinstance(value, int) and pa.types.is_integer(kind):
+        return str(value), _ATOM if value >= 0 else TIMES
+    if isinstance(value, Decimal):
+        return f"{type_text(kind)} '{value:f}'", _ATOM
+    return _typed(node), _ATOM
+
+
+def _float(value: float) -> tuple[str, int]:
+    if value != value or value in {float("inf"), float("-inf")}:
+        return f"double '{value}'", _ATOM
+    return repr(value), TIMES if repr(value).startswith("-") else _ATOM
+
+
+def _typed(node: Literal) -> str:
+    scalar: Any = node.scalar()
+    if pa.types.is_nested(scalar.type):
+        return str(scalar.as_py())
+    text = written(pa.repeat(scalar, 1))[0]
+    return f"{type_text(node.type)} '{text}'"

@@ -1,0 +1,168 @@
+"""A simple bound filter in parts: tests that must all pass, those on one column recognised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
+from glaive.expr import tree
+from glaive.expr.coerce import plain
+from glaive.expr.tree import Literal, Node
+
+__all__ = ["Test", "conjuncts", "merged", "one_column", "paths"]
+
+Test = tuple[str, Condition]
+"""A test on one column: its path and the condition."""
+
+
+def paths(node: Node) -> tuple[str, ...]:
+    """Paths of the columns, in the order of the text."""
+    found = (one.path for one in tree.walk(node) if isinstance(one, tree.Column))
+    return tuple(dict.fromkeys(found))
+
+
+def conjuncts(node: Node) -> list[Node]:
+    """What must all be true; two bounds of one column are one range where they can be."""
+    if isinstance(node, Literal) and node.value is True:
+        return []
+    return list(node.operands) if isinstance(node, tree.And) else [node]
+
+
+def one_column(node: Node) -> Test | None:
+    """The test on one column that an expression is; None when it is more."""
+    match node:
+        case tree.IsNull(tree.Column(path), negated):
+            return path, IsNull(negated)
+        case tree.Compare(op, left, Literal() as right):
+            return _compared(op, left, right)
+        case tree.InList(tree.Column(path) as column, items, negated):
+            values = [one.scalar() for one in items if isinstance(one, Literal)]
+            if len(values) == len(items) and _is_flat(column):
+                return path, IsOneOf(_array(values, plain(column.type)), negated)
+        case tree.Column(path, kind) if pa.types.is_boolean(plain(kind)):
+            return path, _one(True)  # a value
+        case tree.Not(tree.Column(path, kind)) if pa.types.is_boolean(plain(kind)):
+            return path, _one(False)  # a value
+        case tree.IsTruth(tree.Column(path), bool() as truth, False):
+            return path, _one(truth)
+        case tree.Or(operands):
+            return _alternatives(operands)
+    return None
+
+
+def _one(value: bool) -> Condition:
+    return IsOneOf(pa.array([value]))
+
+
+def _is_flat(column: tree.Column) -> bool:
+    """Whether values are ordered and equal by themselves: no lists, no structs."""
+    return not pa.types.is_nested(plain(column.type))
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    if pa.types.is_temporal(kind):
+        return pa.array([one.value for one in values], kind)
+    return pa.array([one.as_py() for one in values], kind)
+
+
+def _compared(op: str, left: Node, right: Literal) -> Test | None:
+    column, value = left, right
+    if isinstance(left, tree.Cast) and isinstance(left.operand, tree.Column):
+        narrowed = _narrowed(op, left, right)
+        if narrowed is None:
+            return None
+        column, (op, value) = left.operand, narrowed
+    if not isinstance(column, tree.Column) or not _is_flat(column) or value.is_null:
+        return None
+    scalar = value.scalar()
+    match op:
+        case "=":
+            return column.path, IsOneOf(_array([scalar], scalar.type))
+        case "!=":
+            return column.path, IsOneOf(_array([scalar], scalar.type), negated=True)
+        case "<" | "<=":
+            return column.path, InRange(high=scalar, high_included=op == "<=")
+        case ">" | ">=":
+            return column.path, InRange(low=scalar, low_included=op == ">=")
+        case "IS NOT DISTINCT FROM":
+            return column.path, IsOneOf(_array([scalar], scalar.type))
+        case _:
+            return None
+
+
+def _narrowed(op: str, cast: tree.Cast, right: Literal) -> tuple[str, Literal] | None:
+    """A comparison of a widened whole number, as one of the column's own type."""
+    operand = cast.operand
+    types = pa.types
+    if not isinstance(operand, tree.Column) or cast.attempt:
+        return None
+    had, kind = plain(operand.type), cast.type
+    if not (types.is_integer(had) and types.is_integer(kind) and isinstance(right.value, int)):
+        return None
+    signed = types.is_signed_integer(had)
+    if had.bit_width > kind.bit_width or (signed and not types.is_signed_integer(kind)):
+        return None
+    if had.bit_width == kind.bit_width and types.is_signed_integer(kind) != signed:
+        return None
+    low = -(1 << (had.bit_width - 1)) if signed else 0
+    high = 1 << (had.bit_width - signed)
+    return (op, Literal(right.value, had)) if low <= right.value < high else None
+
+
+def _alternatives(operands: tuple[Node, ...]) -> Test | None:
+    """``a = 1 OR a IN (2, 3)``."""
+    found = [one_column(one) for one in operands]
+    values: list[Any] = []
+    path = found[0][0] if found[0] else ""
+    for test in found:
+        if test is None or test[0] != path:
+            return None
+        condition = test[1]
+        if not isinstance(condition, IsOneOf) or condition.negated:
+            return None
+        values.append(condition.values)
+    return path, IsOneOf(pa.concat_arrays(values).unique())
+
+
+def merged(tests: list[tuple[Node, Test | None]]) -> list[tuple[Node, Test | None]]:
+    """Bounds of one column on both sides become one range."""
+    kept: list[tuple[Node, Test | None]] = []
+    for node, test in tests:
+        place = next((i for i, (_, other) in enumerate(kept) if _closes(other, test)), None)
+        if place is None or test is None:
+            kept.append((node, test))
+            continue
+        other_node, other = kept[place]
+        if other is not None:
+            kept[place] = tree.both(other_node, node), (test[0], _range(other[1], test[1]))
+    return kept
+
+
+def _closes(one: Test | None, other: Test | None) -> bool:
+    """Whether one gives the lower bound of a column and the other its upper bound."""
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    a, b = one[1], other[1]
+    if not isinstance(a, InRange) or not isinstance(b, InRange):
+        return False
+    return (
+        (a.low is None) != (a.high is None)
+        and (a.low is None) != (b.low is None)
+        and ((b.low is None) != (b.high is None))
+    )
+
+
+def _range(one: Condition, other: Condition) -> Condition:
+    lower, upper = (
+        (one, other) if isinstance(one, InRange) and one.low is not None else (other, one)
+    )
+    if not isinstance(lower, InRange) or not isinstance(upper, InRange):
+        return one
+    return InRange(
+        low=lower.low,
+        high=upper.high,
+        low_included=lower.low_included,
+        high_included=upper.high_included,
+    )

@@ -1,0 +1,121 @@
+"""Words of the filter language: text to tokens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from glaive.expr.places import failure
+from glaive.expr.tree import MAX_TEXT
+
+__all__ = ["Kind", "Token", "tokenize"]
+
+
+class Kind(Enum):
+    """What a token is."""
+
+    WORD = "word"
+    QUOTED = "quoted name"
+    TEXT = "text"
+    NUMBER = "number"
+    BYTES = "bytes"
+    SIGN = "sign"
+    END = "end of the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``value``: the name, the contents of a text without its quotes, the digits, the sign."""
+
+    kind: Kind
+    value: str
+    at: int
+    end: int
+
+    @property
+    def upper(self) -> str:
+        """A word in upper case; empty for all else, quoted names included."""
+        return self.value.upper() if self.kind is Kind.WORD else ""
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|--[^\n]*)
+    | (?P<comment>/\*)
+    | (?P<bytes>[xX]'[0-9a-fA-F]*'|0[xX][0-9a-fA-F]+)
+    | (?P<number>(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?)
+    | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+    | (?P<quoted>`(?:[^`]|``)*`)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<sign>::|<=>|<=|>=|<>|!=|==|\|\||<<|>>|!~~\*|!~~|!~\*|!~|~~\*|~~|~\*|[-+*/%=<>(),.\[\]~&|^\#?:;@!{}$\\])
+    """,
+    re.VERBOSE,
+)
+_EDGE = re.compile(r"/\*|\*/")
+
+
+def tokenize(text: str) -> list[Token]:
+    """Split a text; the last token is the end.
+
+    Raises
+    ------
+    FilterError
+        The text is too long, or something is in it that belongs to no token.
+    """
+    if len(text) > MAX_TEXT:
+        raise failure(
+            f"the filter has {len(text)} characters; at most {MAX_TEXT} are read. Join with a "
+            "table of the values instead.",
+            "",
+            -1,
+        )
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise failure(_unknown(text[at]), text, at)
+        group, end = str(match.lastgroup), match.end()
+        if group == "comment":
+            end = _comment_end(text, at)
+        elif group != "space":
+            found.append(_token(group, match.group(), text, at, end))
+        at = end
+    found.append(Token(Kind.END, "", len(text), len(text)))
+    return found
+
+
+def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:
+    kind, value = Kind[group.upper()], raw
+    if kind in {Kind.TEXT, Kind.QUOTED}:
+        quote = raw[0]
+        value = raw[1:-1].replace(quote * 2, quote)
+        if kind is Kind.QUOTED and not value:
+            raise failure("a name between back-ticks is empty", text, at)
+    elif kind is Kind.BYTES:
+        value = raw[2:-1] if raw.endswith("'") else raw[2:]
+        if len(value) % 2 and raw.endswith("'"):
+            raise failure("bytes have two digits each, these have an odd number", text, at)
+        value = value.zfill(len(value) + len(value) % 2)
+    elif kind is Kind.NUMBER:
+        value = raw.replace("_", "")
+    return Token(kind, value, at, end)
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth, at = 1, start + 2
+    while depth:
+        edge = _EDGE.search(text, at)
+        if edge is None:
+            raise failure("a comment is not closed: '*/' is missing", text, start)
+        depth += 1 if edge.group() == "/*" else -1
+        at = edge.end()
+    return at
+
+
+def _unknown(character: str) -> str:
+    names = {"'": "text", '"': "text", "`": "name"}
+    if character in names:
+        return f"a {names[character]} is not closed: {character} is missing at its end"
+    return f"{character!r} has no meaning in a filter"

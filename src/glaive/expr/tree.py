@@ -1,0 +1,368 @@
+"""Expressions as values: what a text means, before and after its names are bound.
+
+A parsed tree has :class:`Name` where it names columns and :class:`Literal` as written. Binding
+makes of it a tree of the same classes in which names are :class:`Column`, types agree and every
+conversion is a :class:`Cast`. AND and OR have any number of operands, none of them an AND in
+an AND or an OR in an OR. Where something stands in the text is no part of its equality.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_NODES",
+    "MAX_TEXT",
+    "And",
+    "Arithmetic",
+    "Between",
+    "Call",
+    "Cast",
+    "Column",
+    "Compare",
+    "InList",
+    "IsNull",
+    "IsTruth",
+    "Like",
+    "ListOf",
+    "Literal",
+    "Member",
+    "Name",
+    "Negative",
+    "Node",
+    "Not",
+    "Or",
+    "Subscript",
+    "both",
+    "children",
+    "either",
+    "walk",
+]
+
+MAX_TEXT = 8 << 20
+"""Characters of a filter."""
+
+MAX_NODES = 1_000_000
+"""Names, constants and operations of a filter, items of IN lists included."""
+
+MAX_DEPTH = 128
+"""Levels of a filter: each operator, call and pair of brackets is one. AND and OR of any
+number of operands are one level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """``at``: characters before the part of the text this was made from; -1 when unknown."""
+
+    at: int = field(default=-1, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name(_Placed):
+    """A column or, after the first part, a member of a struct, as written.
+
+    Parameters
+    ----------
+    parts
+        From the top down, without quotes.
+    exact
+        Whether the first part was quoted, so that its case counts.
+    """
+
+    parts: tuple[str, ...]
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column(_Placed):
+    """A bound column.
+
+    Parameters
+    ----------
+    path
+        As batches name it: ``a``, ``s.x``, ``_rowid``.
+    type
+        Storage type in Arrow.
+    field_id
+        -1 for system columns.
+    """
+
+    path: str
+    type: pa.DataType
+    field_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal(_Placed):
+    """A constant.
+
+    Parameters
+    ----------
+    value
+        A Python value; dates, times, timestamps and durations are the number that Arrow
+        stores; lists are tuples; None is null. What has no such form is a ``pa.Scalar``.
+    type
+        Arrow type; ``pa.null()`` for a NULL whose type is not known.
+    """
+
+    value: Any
+    type: pa.DataType
+
+    @classmethod
+    def of(cls, scalar: Any, *, at: int = -1) -> Literal:
+        """A constant from an Arrow scalar."""
+        kind = scalar.type
+        types = pa.types
+        if not scalar.is_valid:
+            return cls(None, kind, at=at)
+        if types.is_temporal(kind) and not types.is_interval(kind):
+            return cls(scalar.value, kind, at=at)
+        if types.is_nested(kind) or types.is_interval(kind) or types.is_dictionary(kind):
+            return cls(scalar, kind, at=at)
+        return cls(scalar.as_py(), kind, at=at)
+
+    def scalar(self) -> Any:
+        """As an Arrow scalar."""
+        if isinstance(self.value, pa.Scalar):
+            return self.value
+        if isinstance(self.value, tuple):
+            return pa.scalar(list(self.value), self.type)
+        return pa.scalar(self.value, self.type)
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it is NULL."""
+        return self.value is None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str, object]:
+        value = self.value
+        if isinstance(value, float):  # NaN equals itself, the zeros differ
+            value = struct.pack("<d", value)
+        elif isinstance(value, pa.Scalar):
+            value = str(value)
+        return str(self.type), type(value).__name__, value
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(_Placed):
+    """A list of constants: ``[1, 2]``."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(_Placed):
+    """``op``: ``= != < <= > >=``, ``IS DISTINCT FROM``, ``IS NOT DISTINCT FROM``."""
+
+    op: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic(_Placed):
+    """``op``: ``+ - * / % || << >>``."""
+
+    op: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Negative(_Placed):
+    """Minus."""
+
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class And(_Placed):
+    """All of two or more; see :func:`both`."""
+
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or(_Placed):
+    """Any of two or more; see :func:`either`."""
+
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(_Placed):
+    """Unknown stays unknown."""
+
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(_Placed):
+    """``IS NULL``, ``IS NOT NULL``."""
+
+    operand: Node
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsTruth(_Placed):
+    """``IS TRUE``, ``IS FALSE``, ``IS UNKNOWN`` (``truth`` is None)."""
+
+    operand: Node
+    truth: bool | None
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InList(_Placed):
+    """``IN (…)``."""
+
+    operand: Node
+    items: tuple[Node, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Between(_Placed):
+    """``BETWEEN … AND …``, both included."""
+
+    operand: Node
+    low: Node
+    high: Node
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Like(_Placed):
+    """``LIKE`` and ``ILIKE``; ``escape`` takes the meaning from ``%`` and ``_``."""
+
+    operand: Node
+    pattern: Node
+    escape: str = "\\"
+    negated: bool = False
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(_Placed):
+    """``CAST``; ``attempt``: ``TRY_CAST``, null where it does not go."""
+
+    operand: Node
+    type: pa.DataType
+    attempt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(_Placed):
+    """A function; ``name`` in lower case; ``type`` of the result, when bound."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member(_Placed):
+    """A member of a struct that is no column itself."""
+
+    operand: Node
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript(_Placed):
+    """An element of a list, counted from 1, from the end when negative; a member of a struct."""
+
+    operand: Node
+    index: Node
+
+
+Node: TypeAlias = (
+    Name
+    | Column
+    | Literal
+    | ListOf
+    | Compare
+    | Arithmetic
+    | Negative
+    | And
+    | Or
+    | Not
+    | IsNull
+    | IsTruth
+    | InList
+    | Between
+    | Like
+    | Cast
+    | Call
+    | Member
+    | Subscript
+)
+
+
+def both(*operands: Node, at: int = -1) -> Node:
+    """AND of one or more, flat."""
+    flat = _flat(operands, And)
+    return flat[0] if len(flat) == 1 else And(flat, at=at)
+
+
+def either(*operands: Node, at: int = -1) -> Node:
+    """OR of one or more, flat."""
+    flat = _flat(operands, Or)
+    return flat[0] if len(flat) == 1 else Or(flat, at=at)
+
+
+def _flat(operands: Sequence[Node], kind: type[And | Or]) -> tuple[Node, ...]:
+    flat: list[Node] = []
+    for one in operands:
+        if isinstance(one, kind):
+            flat.extend(one.operands)
+        else:
+            flat.append(one)
+    return tuple(flat)
+
+
+def children(node: Node) -> Iterable[Node]:
+    """What an expression is made of, in the order of the text."""
+    match node:
+        case Name() | Column() | Literal():
+            return ()
+        case Compare() | Arithmetic():
+            return node.left, node.right
+        case And() | Or():
+            return node.operands
+        case ListOf():
+            return node.items
+        case InList():
+            return node.operand, *node.items
+        case Between():
+            return node.operand, node.low, node.high
+        case Like():
+            return node.operand, node.pattern
+        case Call():
+            return node.arguments
+        case Subscript():
+            return node.operand, node.index
+        case _:
+            return (node.operand,)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The expression and all it is made of, from the top down."""
+    todo = [node]
+    while todo:
+        one = todo.pop()
+        yield one
+        todo.extend(reversed(tuple(children(one))))

@@ -1,0 +1,118 @@
+"""Numbers, dates and times as texts, one by one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.errors import FilterError
+
+__all__ = ["written"]
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def written(array: Any) -> list[str | None]:
+    """The text of each value; None for nulls.
+
+    Raises
+    ------
+    FilterError
+        Values of the type have no text.
+    """
+    kind, types = array.type, pa.types
+    if types.is_floating(kind):
+        width = np.dtype(f"f{kind.bit_width // 8}").type
+        return [None if one is None else _float(width(one)) for one in array.to_pylist()]
+    if types.is_decimal(kind):
+        return [None if one is None else format(one, "f") for one in array.to_pylist()]
+    if types.is_date32(kind):
+        days = array.cast(pa.int32()).to_pylist()
+        return [None if one is None else _date(one) for one in days]
+    if types.is_date64(kind):
+        return [None if one is None else _moment(one, "ms", None) for one in _raw(array)]
+    if types.is_timestamp(kind):
+        return [None if one is None else _moment(one, kind.unit, kind.tz) for one in _raw(array)]
+    if types.is_time(kind):
+        raw = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
+        return [None if one is None else _clock(one, kind.unit) for one in raw]
+    if types.is_duration(kind):
+        return [None if one is None else _duration(one, kind.unit) for one in _raw(array)]
+    raise FilterError(f"{kind} cannot be cast to text")
+
+
+def _raw(array: Any) -> list[int | None]:
+    found: list[int | None] = array.cast(pa.int64()).to_pylist()
+    return found
+
+
+def _float(value: Any) -> str:
+    """The shortest text that reads as the same number."""
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else ("inf" if value > 0 else "-inf")
+    size = abs(value)
+    if size == 0 or 1e-5 <= size < 1e16:
+        return str(np.format_float_positional(value, unique=True, trim="0"))
+    mantissa, exponent = np.format_float_scientific(value, unique=True, trim="-").split("e")
+    mantissa = mantissa.removesuffix(".")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _date(days: int) -> str:
+    return _at(days * 86_400).strftime("%Y-%m-%d")
+
+
+def _at(seconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        raise FilterError(f"{seconds} seconds since 1970 lie outside the years 1 to 9999") from None
+
+
+def _moment(value: int, unit: str, zone: str | None) -> str:
+    seconds, rest = divmod(value, _PER_SECOND[unit])
+    moment = _at(seconds)
+    if zone is None:
+        return f"{_to_second(moment)}{_fraction(rest, unit)}"
+    if zone.upper() in {"UTC", "Z", "+00:00"}:
+        return f"{_to_second(moment)}{_fraction(rest, unit)}Z"
+    if zone[0] in "+-":
+        sign = 1 if zone[0] == "+" else -1
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        offset = sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    else:
+        offset = moment.astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    minutes = int(offset.total_seconds()) // 60
+    shown = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    return f"{_to_second(moment + offset)}{_fraction(rest, unit)}{shown}"
+
+
+def _to_second(moment: datetime) -> str:
+    return moment.replace(tzinfo=None, microsecond=0).isoformat()
+
+
+def _fraction(rest: int, unit: str) -> str:
+    """Three, six or nine digits, as few as are needed."""
+    nanos = rest * (10**9 // _PER_SECOND[unit])
+    if not nanos:
+        return ""
+    for digits in (3, 6, 9):
+        if nanos % 10 ** (9 - digits) == 0:
+            return f".{nanos // 10 ** (9 - digits):0{digits}}"
+    return ""
+
+
+def _clock(value: int, unit: str) -> str:
+    seconds, rest = divmod(value, _PER_SECOND[unit])
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(rest, unit)}"
+
+
+def _duration(value: int, unit: str) -> str:
+    seconds, rest = divmod(abs(value), _PER_SECOND[unit])
+    fraction = _fraction(rest, unit).rstrip("0")
+    return f"{'-' if value < 0 else ''}PT{seconds}{fraction}S"
