@@ -12,26 +12,16 @@ from hypothesis import given
 from pyroaring import BitMap
 
 from glaive.errors import CorruptFileError
-from glaive.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
+from glaive.format.deletions import decode_deletions, encode_deletions
 
 
-@given(st.sets(st.integers(0, 2**32 - 2), max_size=50))
-def test_deleted_rows_come_back(rows: set[int]) -> None:
+@given(st.sets(st.integers(0, 2**32 - 2), max_size=50), st.booleans())
+def test_deleted_rows_come_back(rows: set[int], bitmap: bool) -> None:
     offsets = np.array(sorted(rows), np.uint32)
-    data, bitmap = encode_deletions(offsets)
+    data = encode_deletions(offsets, bitmap=bitmap)
     back = decode_deletions(pa.py_buffer(data), bitmap=bitmap, rows=2**32 - 1, where="d")
     np.testing.assert_array_equal(back, offsets)
     assert back.dtype == np.uint32
-
-
-@pytest.mark.spec("del-1")
-@pytest.mark.parametrize("count", [BITMAP_FROM - 1, BITMAP_FROM])
-def test_many_rows_become_a_bitmap(count: int) -> None:
-    offsets = np.arange(0, 3 * count, 3, dtype=np.uint32)
-    data, bitmap = encode_deletions(offsets)
-    assert bitmap == (count >= BITMAP_FROM)
-    back = decode_deletions(pa.py_buffer(data), bitmap=bitmap, rows=3 * count, where="d")
-    np.testing.assert_array_equal(back, offsets)
 
 
 def arrow_file(values: pa.Array[Any], name: str = "row_id", *, nullable: bool = False) -> pa.Buffer:

@@ -32,30 +32,36 @@ def test_a_flag_for_both_words_in_one_of_them_is_damage() -> None:
         check_readable(0, int(Feature.MIXED_FILE_VERSIONS), where="m")
 
 
-def words(manifest: table_pb2.Manifest, *, carried: int = 0) -> tuple[Feature, Feature]:
-    recompute(manifest, fragments=manifest.fragments, carried=carried, covering_indices=False)
+def words(
+    manifest: table_pb2.ManifestOutline, *, deletion_files: bool = False, spilled: bool = False
+) -> tuple[Feature, Feature]:
+    recompute(
+        manifest,
+        deletion_files=deletion_files,
+        spilled_row_lineage=spilled,
+        covering_indices=False,
+    )
     return Feature(manifest.reader_feature_flags), Feature(manifest.writer_feature_flags)
 
 
 @pytest.mark.spec("flag-3")
 def test_flags_follow_from_content() -> None:
-    manifest = table_pb2.Manifest()
+    manifest = table_pb2.ManifestOutline()
     assert words(manifest) == (Feature(0), Feature(0))
     manifest.config["a"] = "b"
     assert words(manifest) == (Feature(0), Feature.TABLE_CONFIG)
-    manifest.fragments.add().deletion_file.num_deleted_rows = 1
     manifest.base_paths.add().path = "/elsewhere"
     both = Feature.DELETION_FILES | Feature.BASE_PATHS
-    assert words(manifest) == (both, both | Feature.TABLE_CONFIG)
-    del manifest.fragments[:]
+    assert words(manifest, deletion_files=True) == (both, both | Feature.TABLE_CONFIG)
     assert words(manifest)[0] == Feature.BASE_PATHS
+    both = Feature.BASE_PATHS | Feature.SPILLED_ROW_LINEAGE
+    assert words(manifest, spilled=True)[0] == both
 
 
 def test_flags_that_stay_are_taken_over() -> None:
     kept = Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS
-    manifest = table_pb2.Manifest(
+    manifest = table_pb2.ManifestOutline(
         reader_feature_flags=int(kept | Feature.DELETION_FILES),
         writer_feature_flags=int(kept | Feature.V2_FILES | Feature.UNIQUE_FIELD_IDS),
     )
     assert words(manifest) == (kept, kept | Feature.UNIQUE_FIELD_IDS)
-    assert words(manifest, carried=int(Feature.DELETION_FILES))[0] == kept | Feature.DELETION_FILES

@@ -20,6 +20,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import HINT, manifest_path
+from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.format.transaction import Transaction, WireOperation, decode_transaction
 from glaive.io.counting import CountingStore
@@ -275,8 +276,9 @@ def test_a_version_without_a_transaction_is_a_conflict(store: ObjectStore) -> No
 
 def test_operations_that_are_not_carried_out_are_refused(store: ObjectStore) -> None:
     base = create(store)
-    unknown = Transaction(read_version=1, operation=WireOperation("merge", None))
-    with pytest.raises(UnsupportedFeatureError, match="'merge'; it knows append, overwrite"):
+    operation = WireOperation("update_mem_wal_state", table_pb2.Transaction.UpdateMemWalState())
+    unknown = Transaction(read_version=1, operation=operation)
+    with pytest.raises(UnsupportedFeatureError, match="'update_mem_wal_state'; it knows append"):
         commit_transaction(store, unknown, base=base)
 
 

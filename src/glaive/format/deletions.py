@@ -52,18 +52,19 @@ def decode_deletions(
     return offsets
 
 
-def encode_deletions(offsets: NDArray[np.uint32]) -> tuple[bytes, bool]:
-    """File content for ascending offsets, and whether it is a roaring bitmap."""
-    if len(offsets) >= BITMAP_FROM:
+def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
+    """File content for ascending offsets: a roaring bitmap or an Arrow file."""
+    if bitmap:
         from pyroaring import BitMap
 
-        return BitMap(offsets).serialize(), True
+        serialized: bytes = BitMap(offsets).serialize()
+        return serialized
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
         column = pa.array(offsets, pa.uint32())
         writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
-    return sink.getvalue().to_pybytes(), False
+    return sink.getvalue().to_pybytes()
 
 
 def _from_arrow(data: pa.Buffer, where: object) -> NDArray[np.uint32]:

@@ -8,14 +8,13 @@ Specification: "Feature flags" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntFlag
 from typing import Final
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 
-__all__ = ["FRAGMENT_FLAGS", "Feature", "check_readable", "check_writable", "recompute"]
+__all__ = ["Feature", "check_readable", "check_writable", "recompute"]
 
 
 class Feature(IntFlag):
@@ -52,9 +51,6 @@ READABLE: Final = (
     | Feature.UNIQUE_FIELD_IDS
 )
 WRITABLE: Final = READABLE
-
-FRAGMENT_FLAGS: Final = int(Feature.DELETION_FILES | Feature.SPILLED_ROW_LINEAGE)
-"""Flags that fragments ask for."""
 
 _STICKY: Final = int(Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS)
 _STICKY_FOR_WRITERS: Final = int(Feature.NO_TRANSACTION_FILES | Feature.UNIQUE_FIELD_IDS)
@@ -118,10 +114,10 @@ def _names(flags: int) -> str:
 
 
 def recompute(
-    manifest: table_pb2.Manifest,
+    manifest: table_pb2.ManifestOutline,
     *,
-    fragments: Iterable[table_pb2.DataFragment],
-    carried: int,
+    deletion_files: bool,
+    spilled_row_lineage: bool,
     covering_indices: bool,
 ) -> None:
     """Set both words from the content of a manifest that is about to be written.
@@ -130,25 +126,20 @@ def recompute(
     ----------
     manifest
         Changed in place. Stable row ids and the flags that never go again are taken over.
-    fragments
-        Those to look at: all, or the new ones.
-    carried
-        Flags that the other fragments are known to need.
+    deletion_files
+        Whether a fragment has a deletion file.
+    spilled_row_lineage
+        Whether row ids or row versions of a fragment are in its files.
     covering_indices
         Whether an index of this version has covering fields.
     """
     reader, writer = manifest.reader_feature_flags, manifest.writer_feature_flags
-    both = ((reader | writer) & _STICKY) | (carried & FRAGMENT_FLAGS)
+    both = (reader | writer) & _STICKY
     only = writer & _STICKY_FOR_WRITERS
-    for fragment in fragments:
-        if fragment.HasField("deletion_file"):
-            both |= Feature.DELETION_FILES
-        if (
-            fragment.HasField("column_row_ids")
-            or fragment.HasField("column_last_updated_at_versions")
-            or fragment.HasField("column_created_at_versions")
-        ):
-            both |= Feature.SPILLED_ROW_LINEAGE
+    if deletion_files:
+        both |= Feature.DELETION_FILES
+    if spilled_row_lineage:
+        both |= Feature.SPILLED_ROW_LINEAGE
     if manifest.config:
         only |= Feature.TABLE_CONFIG
     if manifest.base_paths:

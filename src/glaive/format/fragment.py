@@ -170,6 +170,8 @@ class Fragment:
         Whether the stable row ids are the hidden column of field -3 instead.
     updated_at, created_at
         Wire forms of the versions in which rows were last changed and created.
+    updated_at_in_column, created_at_in_column
+        Whether those versions are the hidden columns of fields -5 and -4 instead.
     """
 
     id: int = 0
@@ -180,6 +182,8 @@ class Fragment:
     row_ids_in_column: bool = False
     updated_at: bytes | None = None
     created_at: bytes | None = None
+    updated_at_in_column: bool = False
+    created_at_in_column: bool = False
 
     @property
     def num_deletions(self) -> int | None:
@@ -199,6 +203,8 @@ class Fragment:
             row_ids_in_column=wire.HasField("column_row_ids"),
             updated_at=wire.inline_last_updated_at_versions or None,
             created_at=wire.inline_created_at_versions or None,
+            updated_at_in_column=wire.HasField("column_last_updated_at_versions"),
+            created_at_in_column=wire.HasField("column_created_at_versions"),
         )
 
     def to_wire(self) -> table_pb2.DataFragment:
@@ -218,4 +224,8 @@ class Fragment:
             wire.inline_last_updated_at_versions = self.updated_at
         if self.created_at is not None:
             wire.inline_created_at_versions = self.created_at
+        if self.updated_at_in_column:
+            wire.column_last_updated_at_versions.SetInParent()
+        if self.created_at_in_column:
+            wire.column_created_at_versions.SetInParent()
         return wire

@@ -4,8 +4,9 @@ A manifest file is, in order: the index section (if there are indices), the tran
 made the version, the manifest message, each behind its length as ``u32``, and the footer.
 The message says where the first two begin.
 
-:class:`Manifest` keeps the parsed message and makes Python values of its parts when they are
-asked for: a dataset of 100,000 fragments opens at the speed of the protobuf parser.
+:class:`Manifest` keeps the message with its fragments left unparsed, and makes Python values
+of those that are asked for: a dataset of 100,000 fragments opens, counts its rows and is
+appended to without a step per fragment.
 
 Specification: "Manifest file" in ``docs/format``.
 """
@@ -27,7 +28,8 @@ from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureErr
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
-from glaive.format.fragment import Fragment, storage_version
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
@@ -49,7 +51,7 @@ class Manifest:
     Parameters
     ----------
     wire
-        The parsed message; never changed.
+        The message, each of its fragments in wire form; never changed.
     where
         Full path of the file, for messages.
     scheme
@@ -62,7 +64,7 @@ class Manifest:
 
     def __init__(
         self,
-        wire: table_pb2.Manifest,
+        wire: table_pb2.ManifestOutline,
         *,
         where: str,
         scheme: NamingScheme = "V2",
@@ -100,9 +102,9 @@ class Manifest:
                     "upgrade glaive."
                 )
             return known
-        for fragment in self.wire.fragments:
+        for fragment in self.fragments():
             for file in fragment.files:
-                return storage_version(file.file_major_version, file.file_minor_version)
+                return file.version
         # Writers of that time knew only whether files are of the second generation.
         second = self.wire.writer_feature_flags & Feature.V2_FILES
         return FormatVersion(2, 2) if second else FormatVersion(0, 1)
@@ -162,18 +164,30 @@ class Manifest:
         """Number of fragments."""
         return len(self.wire.fragments)
 
+    def fragment_wire(self, position: int) -> table_pb2.DataFragment:
+        """The message of the fragment at a position of the list: a new one at each call."""
+        found: table_pb2.DataFragment = _parse(
+            table_pb2.DataFragment, self.wire.fragments[position], "fragment", self.where
+        )
+        return found
+
     def fragment(self, position: int) -> Fragment:
         """The fragment at a position of the list."""
-        return Fragment.from_wire(self.wire.fragments[position])
+        return Fragment.from_wire(self.fragment_wire(position))
 
     def fragments(self) -> Iterator[Fragment]:
         """All fragments, in order."""
-        return map(Fragment.from_wire, self.wire.fragments)
+        return map(self.fragment, range(self.num_fragments))
 
     @cached_property
+    def columns(self) -> FragmentColumns:
+        """Ids, rows and row ids of all fragments; one parse of the whole list."""
+        return FragmentColumns(self.wire, self.where)
+
+    @property
     def fragment_ids(self) -> NDArray[np.int64]:
         """Id of each fragment, in list order."""
-        return self._column(fragment.id for fragment in self.wire.fragments)
+        return self.columns.ids
 
     def position_of(self, fragment_id: int) -> int:
         """Position in the list of the fragment with this id.
@@ -188,41 +202,22 @@ class Manifest:
             raise NotFoundError(f"version {self.version} has no fragment {fragment_id}")
         return int(found[0])
 
-    @cached_property
+    @property
     def physical_rows(self) -> NDArray[np.int64]:
         """Rows in the files of each fragment, deleted ones included.
 
         0 where the manifest does not tell, as in datasets of releases up to 0.7.
         """
-        return self._column(fragment.physical_rows for fragment in self.wire.fragments)
+        return self.columns.physical_rows
 
-    @cached_property
+    @property
     def deleted_rows(self) -> NDArray[np.int64]:
         """Deleted rows of each fragment; -1 where only the deletion file tells."""
-        return self._column(
-            (fragment.deletion_file.num_deleted_rows or -1)
-            if fragment.HasField("deletion_file")
-            else 0
-            for fragment in self.wire.fragments
-        )
+        return self.columns.deleted_rows
 
     def count_rows(self) -> int | None:
         """Live rows; ``None`` in an old dataset where only the files tell."""
-        physical, deleted = self.physical_rows, self.deleted_rows
-        if len(deleted) and (int(deleted.min()) < 0 or int(physical.min()) == 0):
-            return None
-        return int(physical.sum()) - int(deleted.sum())
-
-    def _column(self, values: Iterator[int]) -> NDArray[np.int64]:
-        try:
-            return np.fromiter(values, np.int64, self.num_fragments)
-        except OverflowError as error:
-            raise CorruptFileError(
-                "fragments",
-                expected="ids and row counts below 2^63",
-                found="more",
-                where=self.where,
-            ) from error
+        return self.columns.count_rows()
 
 
 def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2") -> Manifest:
@@ -241,7 +236,7 @@ def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2")
     view = memoryview(data)
     end = data.size - ManifestFooter.SIZE
     wire = _parse(
-        table_pb2.Manifest,
+        table_pb2.ManifestOutline,
         _section(view, footer.position, end, "manifest", where),
         "manifest",
         where,
@@ -295,7 +290,7 @@ def _parse(kind: Any, data: bytes | memoryview, what: str, where: str) -> Any:
 
 
 def encode_manifest(
-    wire: table_pb2.Manifest,
+    wire: table_pb2.ManifestOutline,
     *,
     transaction: bytes,
     index_section: bytes | None,

@@ -28,10 +28,16 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 
 __all__ = [
+    "concatenate_row_ids",
+    "count_row_ids",
     "decode_row_ids",
+    "decode_segment",
     "decode_versions",
     "encode_row_ids",
+    "encode_version_array",
     "encode_versions",
+    "segment_bounds",
+    "select_row_ids",
 ]
 
 _RANGE_BYTES: Final = 24
@@ -50,6 +56,79 @@ def decode_row_ids(data: bytes, rows: int, *, where: object) -> NDArray[np.uint6
     _check_rows(sum(_length(one, where) for one in segments), rows, "row ids", where)
     parts = [_decode(one, where) for one in segments]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def decode_segment(segment: table_pb2.U64Segment, *, where: object) -> NDArray[np.uint64]:
+    """Values of one segment, which :func:`segment_bounds` has checked."""
+    return _decode(segment, where)
+
+
+def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int, int, int]:
+    """Lowest value of a segment, the first one after the highest, and the number of values.
+
+    Of a range with values missing the bounds are those of the range.
+
+    Raises
+    ------
+    CorruptFileError
+        Parts of the segment do not fit each other.
+    """
+    length = _length(segment, where)
+    form = str(segment.WhichOneof("segment"))
+    if form not in ("sorted_array", "array"):
+        part = getattr(segment, form)
+        return part.start, part.end, length
+    values = _decode_array(getattr(segment, form))
+    if not len(values):
+        return 0, 0, 0
+    return int(values.min()), min(int(values.max()) + 1, 2**64 - 1), length
+
+
+def count_row_ids(data: bytes, *, where: object) -> int:
+    """Number of row ids in a sequence; 0 for none.
+
+    Raises
+    ------
+    CorruptFileError
+        The sequence cannot be parsed.
+    """
+    if not data:
+        return 0
+    return sum(_length(one, where) for one in _parse(table_pb2.RowIdSequence, data, where).segments)
+
+
+def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
+    """The sequence of the rows at these offsets, ascending: each segment is cut by itself.
+
+    Raises
+    ------
+    CorruptFileError
+        As :func:`decode_row_ids`.
+    """
+    segments = _parse(table_pb2.RowIdSequence, data, where).segments
+    lengths = [_length(one, where) for one in segments]
+    _check_rows(sum(lengths), rows, "row ids", where)
+    if len(kept) == rows:
+        return data
+    ends = np.cumsum(lengths)
+    cuts = np.searchsorted(kept, np.concatenate([[0], ends]))
+    chosen = []
+    for one, first, last, end, length in zip(
+        segments, cuts[:-1].tolist(), cuts[1:].tolist(), ends.tolist(), lengths, strict=True
+    ):
+        if last - first == length:
+            chosen.append(one)
+        elif first < last:
+            chosen.append(
+                _encode(_decode(one, where)[kept[first:last].astype(np.int64) + length - end])
+            )
+    return table_pb2.RowIdSequence(segments=chosen).SerializeToString()
+
+
+def concatenate_row_ids(sequences: Sequence[bytes]) -> bytes:
+    """One sequence after the other, segment by segment."""
+    # A message is a list of its segments: one behind the other is the list of all.
+    return b"".join(sequences)
 
 
 def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:
@@ -81,6 +160,15 @@ def encode_versions(runs: Sequence[tuple[int, int]]) -> bytes:
             for rows, version in runs
         ]
     ).SerializeToString()
+
+
+def encode_version_array(versions: NDArray[np.uint64]) -> bytes:
+    """The sequence of one version per row, as few runs as there are."""
+    if not len(versions):
+        return encode_versions([])
+    starts = np.concatenate([[0], np.flatnonzero(versions[1:] != versions[:-1]) + 1])
+    rows = np.diff(starts, append=len(versions)).tolist()
+    return encode_versions(list(zip(rows, versions[starts].tolist(), strict=True)))
 
 
 def _parse(kind: Any, data: bytes, where: object) -> Any:

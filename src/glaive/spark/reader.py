@@ -109,7 +109,7 @@ def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
     """Return rows and file bytes of all fragments, as the manifest tells them."""
     manifest = dataset.manifest
     file_bytes = [
-        sum(file.file_size_bytes for file in fragment.files) for fragment in manifest.wire.fragments
+        sum(file.size or 0 for file in fragment.files) for fragment in manifest.fragments()
     ]
     return [
         FragmentSize(*facts)

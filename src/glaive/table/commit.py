@@ -14,8 +14,9 @@ of the property named by ``once``, is recognised as this commit and returned.
 from __future__ import annotations
 
 import random
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,22 +25,29 @@ from glaive.errors import (
     CommitContentionError,
     DatasetExistsError,
     DatasetNotFoundError,
+    NotFoundError,
     ObjectNotFoundError,
     VersionNotFoundError,
 )
 from glaive.format.flags import Feature, check_writable, recompute
+from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.manifest import WRITER, Manifest, encode_manifest
-from glaive.format.paths import manifest_path, transaction_path
-from glaive.format.transaction import Transaction
+from glaive.format.paths import DETACHED, manifest_path, transaction_path
+from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
+from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.handlers import put_manifest
+from glaive.table.indices import has_covering_fields
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
-from glaive.table.protocol import CommitOptions, Draft
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.registry import read_operation
 from glaive.table.versions import latest, read_hint, write_hint
 
 __all__ = ["commit_transaction", "find_transaction"]
+
+_OF_FRAGMENTS: Final = int(Feature.DELETION_FILES | Feature.SPILLED_ROW_LINEAGE)
+"""Flags that fragments ask for."""
 
 _MAX_DOUBLINGS: Final = 6
 """Waiting grows to at most 64 times the first attempt."""
@@ -136,6 +144,8 @@ class _Commit:
         written: str | None = None
         for attempt in range(options.max_retries + 1):
             name = self.transaction.file_name
+            if written != name:
+                self._write_deletions()
             encoded = self.transaction.encode()
             draft = self._draft()
             draft.wire.transaction_file = name
@@ -143,7 +153,7 @@ class _Commit:
                 Feature.NO_TRANSACTION_FILES
             ):
                 self.store.put(transaction_path(name), [encoded])
-                written = name
+            written = name
             pieces = encode_manifest(
                 draft.wire,
                 transaction=encoded,
@@ -153,7 +163,8 @@ class _Commit:
             version = draft.wire.version
             scheme = self.base.scheme if self.base is not None else options.scheme
             if put_manifest(self.store, version, scheme, pieces, self.transaction.uuid):
-                write_hint(self.store, version)
+                if not options.detached:
+                    write_hint(self.store, version)
                 return Manifest(
                     draft.wire,
                     where=self.store.full(manifest_path(version, scheme)),
@@ -164,7 +175,7 @@ class _Commit:
             took = took or time.perf_counter() - started
             if attempt < options.max_retries:
                 _wait(attempt, took)
-            done = self._catch_up(version, version)
+            done = None if options.detached else self._catch_up(version, version)
             if done is not None:
                 return done
         raise CommitContentionError(
@@ -181,25 +192,40 @@ class _Commit:
             check_writable(wire.reader_feature_flags, wire.writer_feature_flags, where=base.where)
         version = 1 if base is None else base.version + 1
         operation = read_operation(self.transaction.operation)
-        draft = operation.apply(base, version, self.options)
+        restored = operation.restored
+        older = None if restored is None else open_version(self.store, restored)
+        draft = operation.apply(base, version, self.options, older)
         made = draft.wire
         made.version = version
+        if self.options.detached:
+            made.version = secrets.randbits(64) | DETACHED
         seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
         made.timestamp.seconds, made.timestamp.nanos = seconds, nanos
         made.ClearField("tag")
         made.ClearField("version_aux_data")
         made.writer_version.Clear()
         made.writer_version.library, made.writer_version.version = WRITER
-        covering = draft.index_section is not None and bool(
-            made.reader_feature_flags & int(Feature.COVERING_INDICES)
-        )
+        columns = FragmentColumns(made, "the version being made")
+        carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
+        if draft.kept == len(made.fragments):
+            deleted = bool(carried & Feature.DELETION_FILES)
+            spilled = bool(carried & Feature.SPILLED_ROW_LINEAGE)
+        else:
+            columns = columns.since(draft.kept) if not carried & _OF_FRAGMENTS else columns
+            deleted, spilled = columns.any_deleted, columns.any_lineage_in_files
         recompute(
             made,
-            fragments=made.fragments[draft.kept :] if draft.kept else made.fragments,
-            carried=base.wire.reader_feature_flags if base is not None and draft.kept else 0,
-            covering_indices=covering,
+            deletion_files=deleted,
+            spilled_row_lineage=spilled,
+            covering_indices=has_covering_fields(draft.index_section),
         )
         return draft
+
+    def _write_deletions(self) -> None:
+        """Write the deletion files that a rebase has made necessary."""
+        operation = read_operation(self.transaction.operation)
+        for fragment, file, offsets in operation.deletions:
+            put_deletions(self.store, fragment, file, offsets)
 
     # ------------------------------------------------------- what others did
 
@@ -235,11 +261,15 @@ class _Commit:
         CommitConflictError
             One of them conflicts, or does not tell what it did.
         """
+        mine = self.transaction
+        operation = read_operation(mine.operation)
+        seen: list[Operation] = []
+        shared: frozenset[int] = frozenset()
         for manifest in self._versions_from(start, reach):
             theirs = read_transaction(self.store, manifest)
             if theirs is None:
-                raise self._conflict(manifest.version, "its transaction cannot be found")
-            mine = self.transaction
+                reason = "its transaction cannot be found"
+                raise self._conflict(manifest.version, None, Conflict(reason, retryable=False))
             if theirs.uuid == mine.uuid or (
                 self.once is not None
                 and self.once in mine.properties
@@ -251,15 +281,38 @@ class _Commit:
                     f"{self.store.uri} was to be created, but version {manifest.version} is there "
                     "already. Append to it or overwrite it, or choose another place."
                 )
-            operation = read_operation(mine.operation)
-            reason = operation.conflict(theirs.operation)
-            if reason is not None:
-                raise self._conflict(manifest.version, reason)
-            rebased = operation.rebase(theirs.operation, manifest)
-            if rebased != operation:
-                self.transaction = replace(mine, operation=rebased, read_version=manifest.version)
+            found = operation.conflict(theirs.operation)
+            if found is not None:
+                raise self._conflict(manifest.version, theirs.operation.wire_name, found)
+            seen.append(theirs.operation)
+            shared |= operation.shared(theirs.operation)
             self.base = manifest
+        if seen and self.base is not None:
+            self._rebase(operation, seen, shared, self.base)
         return None
+
+    def _rebase(
+        self,
+        operation: TableOperation,
+        theirs: Sequence[Operation],
+        shared: frozenset[int],
+        base: Manifest,
+    ) -> None:
+        deleted = {}
+        for one in sorted(shared):
+            try:
+                fragment = base.fragment(base.position_of(one))
+            except NotFoundError:
+                reason = f"fragment {one} is gone"
+                gone = Conflict(reason, fragments=frozenset({one}))
+                raise self._conflict(base.version, theirs[-1].wire_name, gone) from None
+            deleted[one] = load_deletions(self.store, base, fragment)
+        made = operation.rebase(theirs, base, deleted)
+        if isinstance(made, Conflict):
+            raise self._conflict(base.version, theirs[-1].wire_name, made)
+        if made is not operation:
+            read = base.version if made.deletions else self.transaction.read_version
+            self.transaction = replace(self.transaction, operation=made, read_version=read)
 
     def _versions_from(self, start: int, reach: int) -> Iterator[Manifest]:
         """Versions from ``start`` to the newest, one request each and one to see the end.
@@ -283,17 +336,28 @@ class _Commit:
                     if version > reach:
                         return
                     if self.transaction.read_version:
-                        raise self._conflict(
-                            version, "it was cleaned up, so what it did is not known"
-                        ) from None
+                        reason = "it was cleaned up, so what it did is not known"
+                        unknown = Conflict(reason, retryable=False)
+                        raise self._conflict(version, None, unknown) from None
             version += 1
 
-    def _conflict(self, version: int, reason: str) -> CommitConflictError:
+    def _conflict(
+        self, version: int, operation: str | None, conflict: Conflict
+    ) -> CommitConflictError:
         mine = self.transaction
+        remedy = (
+            "Read the newest version and do it again."
+            if conflict.retryable
+            else "Doing it again will not help unless it is still meant for what is there now."
+        )
         return CommitConflictError(
             f"version {version} of {self.store.uri} was committed by another writer after version "
-            f"{mine.read_version}, for which this {mine.operation.wire_name} was made: {reason}. "
-            "Read the newest version and do it again."
+            f"{mine.read_version}, for which this {mine.operation.wire_name} was made: "
+            f"{conflict.reason}. {remedy}",
+            retryable=conflict.retryable,
+            version=version,
+            operation=operation,
+            fragments=conflict.fragments,
         )
 
 

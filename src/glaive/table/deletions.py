@@ -1,22 +1,25 @@
-"""Load the deleted rows of a fragment.
+"""Deleted rows of fragments: load them, and write new deletion files.
 
 Specification: "Deletion files" in ``docs/format``.
 """
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
-from glaive.format.deletions import decode_deletions
-from glaive.format.fragment import Fragment
+from glaive.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
+from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 
-__all__ = ["load_deletions"]
+__all__ = ["add_deletions", "load_deletions", "put_deletions"]
 
 
 def load_deletions(
@@ -50,3 +53,64 @@ def load_deletions(
             "deleted rows", expected=f"{file.rows}", found=f"{len(offsets)}", where=where
         )
     return offsets
+
+
+def add_deletions(
+    store: ObjectStore,
+    manifest: Manifest,
+    fragment: Fragment,
+    offsets: NDArray[np.integer],
+) -> tuple[Fragment | None, NDArray[np.uint32]]:
+    """Delete further rows of a fragment: writes a file with those deleted before and these.
+
+    Parameters
+    ----------
+    manifest
+        The version that was read; the file is named after it.
+    offsets
+        Physical rows, in any order; repeats and rows deleted before are allowed.
+
+    Returns
+    -------
+    tuple
+        The fragment with its new deletion file, ``None`` if no row is left, itself if nothing
+        is deleted; and the rows that were not deleted before, ascending.
+
+    Raises
+    ------
+    CorruptFileError
+        An offset is beyond the rows of the fragment.
+    """
+    before = load_deletions(store, manifest, fragment)
+    wanted = np.unique(offsets)
+    if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < fragment.physical_rows:
+        raise CorruptFileError(
+            "rows to delete",
+            expected=f"offsets below {fragment.physical_rows}",
+            found=f"{wanted[0]} to {wanted[-1]}",
+            where=f"fragment {fragment.id} of {manifest.where}",
+        )
+    added = wanted.astype(np.uint32)
+    if len(before):
+        added = np.setdiff1d(added, before, assume_unique=True)
+    if not len(added):
+        return fragment, added
+    together = np.union1d(before, added) if len(before) else added
+    if len(together) == fragment.physical_rows:
+        return None, added
+    file = DeletionFile(
+        bitmap=len(together) >= BITMAP_FROM,
+        read_version=manifest.version,
+        number=secrets.randbits(64),
+        rows=len(together),
+    )
+    put_deletions(store, fragment.id, file, together)
+    return replace(fragment, deletion_file=file), added
+
+
+def put_deletions(
+    store: ObjectStore, fragment_id: int, file: DeletionFile, offsets: NDArray[np.uint32]
+) -> None:
+    """Write a deletion file; ``offsets`` are ascending. One request."""
+    path = deletion_file_path(fragment_id, file.read_version, file.number, bitmap=file.bitmap)
+    store.put(path, [encode_deletions(offsets, bitmap=file.bitmap)])

@@ -75,7 +75,7 @@ def _items(
 
 
 def embed_dictionaries(
-    store: ObjectStore, wire: table_pb2.Manifest, kept: int, base: Manifest | None
+    store: ObjectStore, wire: table_pb2.ManifestOutline, kept: int, base: Manifest | None
 ) -> list[bytes]:
     """What a manifest begins with; sets the place of each dictionary in its fields.
 

@@ -135,17 +135,17 @@ def describe_versions(store: ObjectStore) -> list[VersionInfo]:
 
 
 def _totals(manifest: Manifest) -> dict[str, str]:
-    fragments = manifest.wire.fragments
+    columns = manifest.columns
     deleted = manifest.deleted_rows
     physical = int(manifest.physical_rows.sum())
     gone = int(deleted[deleted > 0].sum())
     totals = {
         "total_data_file_rows": physical,
-        "total_data_files": sum(len(one.files) for one in fragments),
+        "total_data_files": columns.file_count,
         "total_deletion_file_rows": gone,
         "total_deletion_files": int((deleted != 0).sum()),
-        "total_files_size": sum(file.file_size_bytes for one in fragments for file in one.files),
-        "total_fragments": len(fragments),
+        "total_files_size": columns.file_bytes,
+        "total_fragments": len(columns),
         "total_rows": physical - gone,
     }
     return {name: str(value) for name, value in totals.items()}

@@ -6,16 +6,25 @@ retrying are the business of :mod:`glaive.table.commit`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import DatasetNotFoundError
+from glaive.format.fragment import DeletionFile
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.types import FormatVersion
 
-__all__ = ["CommitOptions", "Draft", "TableOperation"]
+__all__ = ["CommitOptions", "Conflict", "Draft", "Offsets", "TableOperation", "needs_dataset"]
+
+Offsets = NDArray[np.uint32]
+"""Physical rows of a fragment, ascending, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +42,39 @@ class CommitOptions:
         Whether a new dataset has them; an existing one stays as it is.
     enable_v2_manifest_paths
         How the manifests of a new dataset are named; an existing one stays as it is.
+    detached
+        Whether the version stays outside the history, under a random number.
     """
 
     max_retries: int = 20
     storage_version: FormatVersion | None = None
     enable_stable_row_ids: bool = False
     enable_v2_manifest_paths: bool = True
+    detached: bool = False
 
     @property
     def scheme(self) -> NamingScheme:
         """Naming scheme of a new dataset."""
         return "V2" if self.enable_v2_manifest_paths else "V1"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why an operation no longer holds.
+
+    Parameters
+    ----------
+    reason
+        What the other writer did that does not go together with the operation.
+    retryable
+        Whether the operation may hold when it is made anew for the newest version.
+    fragments
+        Ids of the fragments both change.
+    """
+
+    reason: str
+    retryable: bool = True
+    fragments: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +91,15 @@ class Draft:
         Fragments at the start of the list that are those of the version before, unchanged.
     """
 
-    wire: table_pb2.Manifest
+    wire: table_pb2.ManifestOutline
     index_section: bytes | None = None
     kept: int = 0
 
 
-class TableOperation(Protocol):
+class TableOperation:
     """One operation. Implementations are frozen values, one file each."""
+
+    __slots__ = ()
 
     wire_name: ClassVar[str]
     """Its name in the transaction message."""
@@ -74,19 +107,74 @@ class TableOperation(Protocol):
     @classmethod
     def from_wire(cls, message: Any) -> Self:
         """Read the operation's message."""
+        raise NotImplementedError
 
     def to_wire(self) -> Any:
         """Make the operation's message."""
+        raise NotImplementedError
 
-    def conflict(self, theirs: Operation) -> str | None:
+    @property
+    def restored(self) -> int | None:
+        """Another version that :meth:`apply` needs, if any."""
+        return None
+
+    @property
+    def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
+        """Fragments whose deletion files are to be written before the version, and the rows."""
+        return ()
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
         """Why this operation no longer holds after ``theirs``; ``None`` if it does.
 
         ``theirs`` is an operation as it was read; its ``wire_name`` is ``None`` if this
         version of glaive does not know it, which is always a conflict.
         """
+        raise NotImplementedError
 
-    def rebase(self, theirs: Operation, base: Manifest) -> Self:
-        """The operation to commit on top of ``base``, which ``theirs`` made."""
+    def shared(self, theirs: Operation) -> frozenset[int]:
+        """Fragments both change whose deleted rows :meth:`rebase` has to see."""
+        return frozenset()
 
-    def apply(self, base: Manifest | None, version: int, options: CommitOptions) -> Draft:
-        """The version after ``base``; the first one if that is ``None``."""
+    def rebase(
+        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
+    ) -> Self | Conflict:
+        """The operation to commit on top of ``base``.
+
+        Parameters
+        ----------
+        theirs
+            What was committed since the operation was made, oldest first; none conflicts.
+        base
+            The version that the last of them made.
+        deleted
+            Rows deleted in ``base``, of the fragments that :meth:`shared` named.
+        """
+        return self
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The version after ``base``; the first one if that is ``None``.
+
+        ``older`` is the version that :attr:`restored` names.
+        """
+        raise NotImplementedError
+
+
+def needs_dataset(base: Manifest | None, what: str) -> Manifest:
+    """The version to change.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is none.
+    """
+    if base is None:
+        raise DatasetNotFoundError(
+            f"{what}, but there is no dataset. Create it first, or check the path."
+        )
+    return base

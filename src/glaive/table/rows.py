@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from glaive.file.open import open_reader
 from glaive.format.fragment import DataFile
 from glaive.format.manifest import Manifest
@@ -17,22 +19,24 @@ def complete_rows(store: ObjectStore, manifest: Manifest) -> Manifest:
 
     One request per fragment whose rows are not known.
     """
+    if manifest.columns.rows_known:
+        return manifest
     unknown = [
-        at
-        for at, fragment in enumerate(manifest.wire.fragments)
-        if not fragment.physical_rows and fragment.files
+        (position, fragment)
+        for position in np.flatnonzero(manifest.physical_rows == 0).tolist()
+        if (fragment := manifest.fragment_wire(position)).files
     ]
     if not unknown:
         return manifest
-    wire = table_pb2.Manifest()
+    wire = table_pb2.ManifestOutline()
     wire.CopyFrom(manifest.wire)
-    for at in unknown:
-        fragment = wire.fragments[at]
+    for at, fragment in unknown:
         file = DataFile.from_wire(fragment.files[0])
         place, path = locate_data_file(store, manifest, file)
         reader = open_reader(place, path, size=file.size)
         fragment.physical_rows = reader.num_rows
         reader.reader.close()
+        wire.fragments[at] = fragment.SerializeToString()
     return Manifest(
         wire,
         where=manifest.where,

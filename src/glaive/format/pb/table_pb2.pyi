@@ -288,6 +288,396 @@ class Manifest(_message.Message):
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
 
 @_typing.final
+class ManifestOutline(_message.Message):
+    """A Manifest whose fragments are left as they lie: parsed in a fraction of the time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SchemaMetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ConfigEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TableMetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FIELDS_FIELD_NUMBER: _builtins.int
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    VERSION_AUX_DATA_FIELD_NUMBER: _builtins.int
+    SCHEMA_METADATA_FIELD_NUMBER: _builtins.int
+    INDEX_SECTION_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    TAG_FIELD_NUMBER: _builtins.int
+    READER_FEATURE_FLAGS_FIELD_NUMBER: _builtins.int
+    WRITER_FEATURE_FLAGS_FIELD_NUMBER: _builtins.int
+    MAX_FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FILE_FIELD_NUMBER: _builtins.int
+    WRITER_VERSION_FIELD_NUMBER: _builtins.int
+    NEXT_ROW_ID_FIELD_NUMBER: _builtins.int
+    DATA_FORMAT_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    BASE_PATHS_FIELD_NUMBER: _builtins.int
+    TABLE_METADATA_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    TRANSACTION_SECTION_DEPRECATED_FIELD_NUMBER: _builtins.int
+    TRANSACTION_SECTION_FIELD_NUMBER: _builtins.int
+    MAX_ALLOCATED_FIELD_ID_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    version_aux_data: _builtins.int
+    index_section: _builtins.int
+    tag: _builtins.str
+    reader_feature_flags: _builtins.int
+    writer_feature_flags: _builtins.int
+    max_fragment_id: _builtins.int
+    transaction_file: _builtins.str
+    next_row_id: _builtins.int
+    branch: _builtins.str
+    transaction_section_deprecated: _builtins.int
+    transaction_section: _builtins.int
+    max_allocated_field_id: _builtins.int
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[_file_pb2.Field]: ...
+    @_builtins.property
+    def fragments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Each a DataFragment."""
+
+    @_builtins.property
+    def schema_metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    @_builtins.property
+    def timestamp(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def writer_version(self) -> Global___Manifest.WriterVersion: ...
+    @_builtins.property
+    def data_format(self) -> Global___Manifest.DataStorageFormat: ...
+    @_builtins.property
+    def config(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def base_paths(self) -> _containers.RepeatedCompositeFieldContainer[Global___BasePath]: ...
+    @_builtins.property
+    def table_metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        fields: _abc.Iterable[_file_pb2.Field] | None = ...,
+        fragments: _abc.Iterable[_builtins.bytes] | None = ...,
+        version: _builtins.int = ...,
+        version_aux_data: _builtins.int = ...,
+        schema_metadata: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        index_section: _builtins.int | None = ...,
+        timestamp: _timestamp_pb2.Timestamp | None = ...,
+        tag: _builtins.str = ...,
+        reader_feature_flags: _builtins.int = ...,
+        writer_feature_flags: _builtins.int = ...,
+        max_fragment_id: _builtins.int | None = ...,
+        transaction_file: _builtins.str = ...,
+        writer_version: Global___Manifest.WriterVersion | None = ...,
+        next_row_id: _builtins.int = ...,
+        data_format: Global___Manifest.DataStorageFormat | None = ...,
+        config: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        base_paths: _abc.Iterable[Global___BasePath] | None = ...,
+        table_metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        branch: _builtins.str | None = ...,
+        transaction_section_deprecated: _builtins.int | None = ...,
+        transaction_section: _builtins.int | None = ...,
+        max_allocated_field_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "branch", b"branch", "data_format", b"data_format", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "timestamp", b"timestamp", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "writer_version", b"writer_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "base_paths", b"base_paths", "branch", b"branch", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragments", b"fragments", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__branch: _TypeAlias = _typing.Literal["branch"]  # noqa: Y015
+    _WhichOneofArgType__branch: _TypeAlias = _typing.Literal["_branch", b"_branch"]  # noqa: Y015
+    _WhichOneofReturnType__index_section: _TypeAlias = _typing.Literal["index_section"]  # noqa: Y015
+    _WhichOneofArgType__index_section: _TypeAlias = _typing.Literal["_index_section", b"_index_section"]  # noqa: Y015
+    _WhichOneofReturnType__max_allocated_field_id: _TypeAlias = _typing.Literal["max_allocated_field_id"]  # noqa: Y015
+    _WhichOneofArgType__max_allocated_field_id: _TypeAlias = _typing.Literal["_max_allocated_field_id", b"_max_allocated_field_id"]  # noqa: Y015
+    _WhichOneofReturnType__max_fragment_id: _TypeAlias = _typing.Literal["max_fragment_id"]  # noqa: Y015
+    _WhichOneofArgType__max_fragment_id: _TypeAlias = _typing.Literal["_max_fragment_id", b"_max_fragment_id"]  # noqa: Y015
+    _WhichOneofReturnType__transaction_section: _TypeAlias = _typing.Literal["transaction_section"]  # noqa: Y015
+    _WhichOneofArgType__transaction_section: _TypeAlias = _typing.Literal["_transaction_section", b"_transaction_section"]  # noqa: Y015
+    _WhichOneofReturnType__transaction_section_deprecated: _TypeAlias = _typing.Literal["transaction_section_deprecated"]  # noqa: Y015
+    _WhichOneofArgType__transaction_section_deprecated: _TypeAlias = _typing.Literal["_transaction_section_deprecated", b"_transaction_section_deprecated"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__branch) -> _WhichOneofReturnType__branch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index_section) -> _WhichOneofReturnType__index_section | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_allocated_field_id) -> _WhichOneofReturnType__max_allocated_field_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_fragment_id) -> _WhichOneofReturnType__max_fragment_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction_section) -> _WhichOneofReturnType__transaction_section | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction_section_deprecated) -> _WhichOneofReturnType__transaction_section_deprecated | None: ...
+
+Global___ManifestOutline: _TypeAlias = ManifestOutline  # noqa: Y015
+
+@_typing.final
+class ManifestColumns(_message.Message):
+    """A Manifest read for the columns of its fragments. A message field that is there more than
+    once is merged, so a list of each number comes out of one parse.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fragments(self) -> Global___FragmentColumns: ...
+    def __init__(
+        self,
+        *,
+        fragments: Global___FragmentColumns | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManifestColumns: _TypeAlias = ManifestColumns  # noqa: Y015
+
+@_typing.final
+class FragmentColumns(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Files(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PATH_FIELD_NUMBER: _builtins.int
+        FILE_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def path(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+        @_builtins.property
+        def file_size_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            path: _abc.Iterable[_builtins.bytes] | None = ...,
+            file_size_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["file_size_bytes", b"file_size_bytes", "path", b"path"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    DELETION_FILE_FIELD_NUMBER: _builtins.int
+    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+    INLINE_ROW_IDS_FIELD_NUMBER: _builtins.int
+    COLUMN_ROW_IDS_FIELD_NUMBER: _builtins.int
+    COLUMN_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _builtins.int
+    COLUMN_CREATED_AT_VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def files(self) -> Global___FragmentColumns.Files: ...
+    @_builtins.property
+    def deletion_file(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def physical_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def inline_row_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def column_row_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def column_last_updated_at_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def column_created_at_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        id: _abc.Iterable[_builtins.int] | None = ...,
+        files: Global___FragmentColumns.Files | None = ...,
+        deletion_file: _abc.Iterable[_builtins.bytes] | None = ...,
+        physical_rows: _abc.Iterable[_builtins.int] | None = ...,
+        inline_row_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        column_row_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        column_last_updated_at_versions: _abc.Iterable[_builtins.bytes] | None = ...,
+        column_created_at_versions: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_created_at_versions", b"column_created_at_versions", "column_last_updated_at_versions", b"column_last_updated_at_versions", "column_row_ids", b"column_row_ids", "deletion_file", b"deletion_file", "files", b"files", "id", b"id", "inline_row_ids", b"inline_row_ids", "physical_rows", b"physical_rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FragmentColumns: _TypeAlias = FragmentColumns  # noqa: Y015
+
+@_typing.final
+class DeletionColumns(_message.Message):
+    """Fragments read for the numbers of deleted rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Rows(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUM_DELETED_ROWS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def num_deleted_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            num_deleted_rows: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["num_deleted_rows", b"num_deleted_rows"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DELETION_FILE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def deletion_file(self) -> Global___DeletionColumns.Rows: ...
+    def __init__(
+        self,
+        *,
+        deletion_file: Global___DeletionColumns.Rows | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deletion_file", b"deletion_file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletion_file", b"deletion_file"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletionColumns: _TypeAlias = DeletionColumns  # noqa: Y015
+
+@_typing.final
+class RowIdColumns(_message.Message):
+    """Row id sequences read for their ranges."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Range(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        START_FIELD_NUMBER: _builtins.int
+        END_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def start(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            start: _abc.Iterable[_builtins.int] | None = ...,
+            end: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Segment(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RANGE_FIELD_NUMBER: _builtins.int
+        RANGE_WITH_HOLES_FIELD_NUMBER: _builtins.int
+        RANGE_WITH_BITMAP_FIELD_NUMBER: _builtins.int
+        SORTED_ARRAY_FIELD_NUMBER: _builtins.int
+        ARRAY_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def range(self) -> Global___RowIdColumns.Range: ...
+        @_builtins.property
+        def range_with_holes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+        @_builtins.property
+        def range_with_bitmap(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+        @_builtins.property
+        def sorted_array(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+        @_builtins.property
+        def array(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+        def __init__(
+            self,
+            *,
+            range: Global___RowIdColumns.Range | None = ...,
+            range_with_holes: _abc.Iterable[_builtins.bytes] | None = ...,
+            range_with_bitmap: _abc.Iterable[_builtins.bytes] | None = ...,
+            sorted_array: _abc.Iterable[_builtins.bytes] | None = ...,
+            array: _abc.Iterable[_builtins.bytes] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "range", b"range", "range_with_bitmap", b"range_with_bitmap", "range_with_holes", b"range_with_holes", "sorted_array", b"sorted_array"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def segments(self) -> Global___RowIdColumns.Segment: ...
+    def __init__(
+        self,
+        *,
+        segments: Global___RowIdColumns.Segment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["segments", b"segments"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowIdColumns: _TypeAlias = RowIdColumns  # noqa: Y015
+
+@_typing.final
 class BasePath(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -17,8 +17,10 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import add_fragments, mark_file_versions
-from glaive.table.protocol import CommitOptions, Draft
+from glaive.table.assign import mark_file_versions, new_fragments, put_fragments
+from glaive.table.configuration import changed_config
+from glaive.table.others import unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.registry import operation
 from glaive.types import FormatVersion
 
@@ -39,14 +41,13 @@ _COMPATIBLE = frozenset(
         "update",
         "data_replacement",
         "update_bases",
-        "data_overlay",
     }
 )
 
 
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overwrite:
+class Overwrite(TableOperation):
     """Replace everything.
 
     Parameters
@@ -88,25 +89,30 @@ class Overwrite:
             initial_bases=self.base_paths,
         )
 
-    def conflict(self, theirs: Operation) -> str | None:
+    def conflict(self, theirs: Operation) -> Conflict | None:
         """Another overwrite conflicts, and changes of the same configuration entries."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         if name == "overwrite":
-            return "another overwrite replaced the dataset"
+            return Conflict("another overwrite replaced the dataset")
         if name == "update_config":
-            both = sorted(self.config.keys() & _changed_config(theirs.to_wire()))
-            return f"both change the configuration of {', '.join(both)}" if both else None
-        return f"{name or 'an unknown operation'} cannot be replaced unseen"
+            both = sorted(self.config.keys() & changed_config(theirs.to_wire()))
+            if not both:
+                return None
+            reason = f"both change the configuration of {', '.join(both)}"
+            return Conflict(reason, retryable=False)
+        return unknown(theirs)
 
-    def rebase(self, theirs: Operation, base: Manifest) -> Self:
-        """Nothing to do: what others added meanwhile is replaced as well."""
-        return self
-
-    def apply(self, base: Manifest | None, version: int, options: CommitOptions) -> Draft:
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
         """Only the new fragments, under the configuration of ``base``."""
-        wire = table_pb2.Manifest()
+        wire = table_pb2.ManifestOutline()
         if base is None:
             if options.enable_stable_row_ids:
                 wire.reader_feature_flags = wire.writer_feature_flags = int(Feature.STABLE_ROW_IDS)
@@ -127,7 +133,7 @@ class Overwrite:
         if wire.HasField("max_allocated_field_id"):
             wire.max_allocated_field_id = max(wire.max_allocated_field_id, self.schema.max_field_id)
         mark_file_versions(wire, self.fragments, stored)
-        add_fragments(wire, self.fragments, version, keep_ids=False)
+        put_fragments(wire, new_fragments(wire, self.fragments, version, keep_ids=False))
         return Draft(wire)
 
     def _storage_version(self, base: Manifest | None, options: CommitOptions) -> FormatVersion:
@@ -137,8 +143,3 @@ class Overwrite:
             for file in fragment.files:
                 return file.version
         return DEFAULT_STORAGE_VERSION if base is None else base.data_format
-
-
-def _changed_config(message: table_pb2.Transaction.UpdateConfig) -> set[str]:
-    changed = {entry.key for entry in message.config_updates.update_entries}
-    return changed | set(message.upsert_values) | set(message.delete_keys)

@@ -1,0 +1,210 @@
+"""Segments of the row id sequences of all fragments, by their bounds.
+
+Where a sequence is one range, which is what a commit gives new fragments, its bounds come out
+of one parse for all: see :mod:`glaive.format.fragment_columns` for how. Other sequences are
+taken apart segment by segment, which costs a step per segment, not per row.
+
+Specification: "Row ids" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment_columns import FragmentColumns
+from glaive.format.pb import table_pb2
+from glaive.format.rowids import decode_segment, segment_bounds
+
+__all__ = ["RowSegments", "read_segments"]
+
+Int64s = NDArray[np.int64]
+UInt64s = NDArray[np.uint64]
+Ranges = tuple[UInt64s, UInt64s, Int64s, Int64s]
+
+_NO_IDS: Final = np.empty(0, np.uint64)
+_NO_ROWS: Final = np.empty(0, np.int64)
+_NONE: Final[Ranges] = (_NO_IDS, _NO_IDS, _NO_ROWS, _NO_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSegments:
+    """Segments of all fragments, in order. Shape ``(segments,)`` each.
+
+    Parameters
+    ----------
+    start, end
+        Lowest id, and the first one after the highest.
+    fragment
+        Position of the fragment in the list.
+    first
+        Physical row of the first id.
+    other
+        By position here, the segments that are no ranges: their message or their ids.
+    """
+
+    start: UInt64s
+    end: UInt64s
+    fragment: Int64s
+    first: Int64s
+    other: dict[int, Any]
+    where: str
+
+    def find(self, ids: UInt64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Rows with these ids, ascending and each once: see ``RowIdIndex.candidates``."""
+        low = np.searchsorted(ids, self.start)
+        high = np.searchsorted(ids, self.end)
+        counts = np.maximum(high - low, 0)
+        hit = np.flatnonzero(counts)
+        counts = counts[hit]
+        segment = np.repeat(hit, counts)
+        starts = np.cumsum(counts) - counts
+        which = np.arange(len(segment)) - np.repeat(starts - low[hit], counts)
+        row = (ids[which] - self.start[segment]).astype(np.int64)
+        keep: NDArray[np.bool_] | None = None
+        for at, count, first in zip(hit.tolist(), counts.tolist(), starts.tolist(), strict=True):
+            if at not in self.other:
+                continue
+            here = slice(first, first + count)
+            values = self._values(at)
+            order = np.argsort(values, kind="stable")
+            place = np.searchsorted(values, ids[which[here]], sorter=order)
+            place = order[np.minimum(place, len(values) - 1)]
+            keep = np.ones(len(row), np.bool_) if keep is None else keep
+            keep[here] = values[place] == ids[which[here]]
+            row[here] = place
+        row += self.first[segment]
+        fragment = self.fragment[segment]
+        if keep is None:
+            return which, fragment, row
+        return which[keep], fragment[keep], row[keep]
+
+    def _values(self, at: int) -> UInt64s:
+        found = self.other[at]
+        if not isinstance(found, np.ndarray):
+            # Threads that come at the same time make the same array.
+            found = self.other[at] = decode_segment(found, where=self.where)
+        values: UInt64s = found
+        return values
+
+
+def read_segments(
+    columns: FragmentColumns,
+    where: str,
+    column: Callable[[int], UInt64s] | None = None,
+) -> RowSegments:
+    """Bounds of all segments of a manifest.
+
+    Parameters
+    ----------
+    column
+        Row ids of the fragment at a position, where they are a hidden column of its files.
+
+    Raises
+    ------
+    CorruptFileError
+        A fragment has no row ids, or not one per row.
+    """
+    rows = columns.physical_rows
+    sequences = columns.row_ids
+    ranges = _as_ranges(sequences, rows) if sequences is not None else _NONE
+    rest = np.ones(len(columns), np.bool_)
+    rest[ranges[2]] = False
+    start: list[int] = []
+    end: list[int] = []
+    fragment: list[int] = []
+    first: list[int] = []
+    other: dict[int, Any] = {}
+    offset = len(ranges[0])
+    for position in np.flatnonzero(rest).tolist():
+        at = f"{where}, list position {position}"
+        for low, high, row, segment in _segments(
+            columns, position, int(rows[position]), at, column
+        ):
+            if segment is not None:
+                other[offset + len(start)] = segment
+            start.append(low)
+            end.append(high)
+            fragment.append(position)
+            first.append(row)
+    return RowSegments(
+        np.concatenate([ranges[0], np.array(start, np.uint64)]),
+        np.concatenate([ranges[1], np.array(end, np.uint64)]),
+        np.concatenate([ranges[2], np.array(fragment, np.int64)]),
+        np.concatenate([ranges[3], np.array(first, np.int64)]),
+        other,
+        where,
+    )
+
+
+def _segments(
+    columns: FragmentColumns,
+    position: int,
+    rows: int,
+    where: str,
+    column: Callable[[int], UInt64s] | None,
+) -> Iterator[tuple[int, int, int, Any]]:
+    """Bounds, first row and, if it is no range, the segment itself; none that is empty."""
+    sequence = columns.row_ids_at(position)
+    if sequence is None and column is not None:
+        ids = column(position)
+        if len(ids):
+            yield int(ids.min()), int(ids.max()) + 1, 0, ids
+        return
+    row = 0
+    for segment in _sequence(sequence or b"", where).segments:
+        low, high, length = segment_bounds(segment, where=where)
+        if length:
+            plain = segment.WhichOneof("segment") == "range"
+            yield low, high, row, None if plain else segment
+        row += length
+    if row != rows:
+        raise CorruptFileError("row ids", expected=f"{rows} values", found=f"{row}", where=where)
+
+
+def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
+    """Bounds of the sequences that are one short range; none if they cannot be told apart."""
+    sizes = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    # Tag and size of the segment, tag and size of the range.
+    joined = b"".join(sequences) + b"\0\0\0\0"
+    flat = np.frombuffer(joined, np.uint8)
+    at = np.cumsum(sizes) - sizes
+    plain = (sizes >= 4) & (sizes < 128) & (flat[at] == 10) & (flat[at + 2] == 10)
+    plain &= (flat[at + 1] == sizes - 2) & (flat[at + 3] == sizes - 4)
+    chosen = np.flatnonzero(plain)
+    if len(chosen) < len(sequences):
+        joined = b"".join(compress(sequences, plain.tolist()))
+    try:
+        merged = table_pb2.RowIdColumns.FromString(joined.removesuffix(b"\0\0\0\0")).segments
+    except DecodeError:
+        return _NONE  # the one at fault is found when they are read one by one
+    starts, ends = merged.range.start, merged.range.end
+    missing = len(chosen) - len(starts)
+    if len(ends) != len(chosen) or missing not in (0, 1):
+        return _NONE
+    end = np.fromiter(ends, np.uint64, len(ends))
+    start = np.zeros(len(ends), np.uint64)
+    start[missing:] = np.fromiter(starts, np.uint64, len(starts))
+    # A start of 0 is left out: that it is the first one's shows in the numbers of rows.
+    if np.any(end < start) or np.any((end - start) != rows[chosen].astype(np.uint64)):
+        return _NONE
+    return start, end, chosen, np.zeros(len(chosen), np.int64)
+
+
+def _sequence(data: bytes, where: str) -> table_pb2.RowIdSequence:
+    try:
+        return table_pb2.RowIdSequence.FromString(data)
+    except DecodeError as error:
+        raise CorruptFileError(
+            "row ids",
+            expected="a protobuf message",
+            found=f"{len(data)} bytes that are none",
+            where=where,
+        ) from error

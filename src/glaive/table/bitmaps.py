@@ -1,0 +1,46 @@
+"""Sets of 32-bit numbers as roaring bitmaps in the portable layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+
+__all__ = ["bitmap_of", "offsets_of"]
+
+_MOST = 1 << 28
+"""Numbers taken out of one bitmap: few bytes can stand for billions."""
+
+
+def offsets_of(data: bytes, where: object) -> NDArray[np.uint32]:
+    """Numbers of a bitmap, ascending.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be parsed, or holds more than 2^28 numbers.
+    """
+    from pyroaring import BitMap
+
+    try:
+        bitmap = BitMap.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            "set of numbers", expected="a roaring bitmap", found=str(error), where=where
+        ) from error
+    if len(bitmap) > _MOST:
+        raise CorruptFileError(
+            "set of numbers", expected=f"at most {_MOST}", found=f"{len(bitmap)}", where=where
+        )
+    return np.asarray(bitmap.to_array(), dtype=np.uint32)
+
+
+def bitmap_of(numbers: Iterable[int] | NDArray[np.uint32]) -> bytes:
+    """The bitmap of these numbers."""
+    from pyroaring import BitMap
+
+    serialized: bytes = BitMap(numbers).serialize()
+    return serialized

@@ -1,0 +1,160 @@
+"""What changes of the data mean for the indices of a version: which fragments they cover.
+
+An index entry names its fields and the fragments it was built from, the latter as a roaring
+bitmap in the portable layout.
+
+Specification: "Indices" in ``docs/format/manifest.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from glaive.errors import CorruptFileError
+from glaive.format.pb import table_pb2
+from glaive.table.protocol import Conflict
+
+__all__ = [
+    "covered_fragments",
+    "encode_indices",
+    "has_covering_fields",
+    "keep_relevant",
+    "prune",
+    "remap",
+    "rewritten_under",
+    "with_covered",
+]
+
+Entry = table_pb2.IndexMetadata
+
+
+def covered_fragments(entry: Entry) -> frozenset[int] | None:
+    """Fragments an index was built from; ``None`` when that is not known.
+
+    Raises
+    ------
+    CorruptFileError
+        The bitmap cannot be read.
+    """
+    if not entry.fragment_bitmap:
+        return None
+    from pyroaring import BitMap
+
+    try:
+        bitmap = BitMap.deserialize(entry.fragment_bitmap)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            f"fragments of index {entry.name!r}",
+            expected="a roaring bitmap",
+            found=str(error),
+            where="the index section",
+        ) from error
+    if len(bitmap) > 10_000_000:
+        raise CorruptFileError(
+            f"fragments of index {entry.name!r}",
+            expected="at most 10000000",
+            found=f"{len(bitmap)}",
+            where="the index section",
+        )
+    return frozenset(bitmap)
+
+
+def with_covered(entry: Entry, fragments: Iterable[int]) -> Entry:
+    """The entry with other fragments."""
+    from pyroaring import BitMap
+
+    changed = Entry()
+    changed.CopyFrom(entry)
+    changed.fragment_bitmap = BitMap(sorted(fragments)).serialize()
+    return changed
+
+
+def encode_indices(entries: Sequence[Entry]) -> bytes | None:
+    """The index section with these entries; ``None`` when there are none."""
+    if not entries:
+        return None
+    return table_pb2.IndexSection(indices=entries).SerializeToString()
+
+
+def has_covering_fields(section: bytes | None) -> bool:
+    """Whether an index of a section has covering fields."""
+    if section is None:
+        return False
+    return any(one.covering_fields for one in table_pb2.IndexSection.FromString(section).indices)
+
+
+def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[Entry]:
+    """Drop the entries of which a field is gone."""
+    known = set(field_ids)
+    return [entry for entry in entries if known.issuperset(entry.fields)]
+
+
+def prune(
+    entries: Iterable[Entry], fragments: Collection[int], fields: Collection[int]
+) -> list[Entry]:
+    """Take fragments out of the entries of fields whose values there were replaced."""
+    kept, gone = [], frozenset(fragments)
+    for entry in entries:
+        covered = covered_fragments(entry) if set(entry.fields) & set(fields) else None
+        kept.append(with_covered(entry, covered - gone) if covered and covered & gone else entry)
+    return kept
+
+
+def remap(
+    entries: Iterable[Entry],
+    groups: Sequence[tuple[frozenset[int], frozenset[int]]],
+    rewritten: Sequence[table_pb2.Transaction.Rewrite.RewrittenIndex],
+    *,
+    keeps_all: bool,
+) -> list[Entry]:
+    """Entries after fragments were rewritten.
+
+    Parameters
+    ----------
+    groups
+        Old and new fragments. Where an index covered all the old ones, it covers the new.
+    rewritten
+        Indices that were made anew for the new row addresses.
+    keeps_all
+        Whether indices hold row ids that outlive a rewrite, so that all of them stay right.
+    """
+    anew = {one.old_id.uuid: one for one in rewritten}
+    kept = []
+    for entry in entries:
+        made = anew.get(entry.uuid.uuid)
+        covered = covered_fragments(entry)
+        if made is not None:
+            changed = Entry()
+            changed.CopyFrom(entry)
+            changed.uuid.CopyFrom(made.new_id)
+            if made.HasField("new_index_details"):
+                changed.index_details.CopyFrom(made.new_index_details)
+            changed.index_version = made.new_index_version
+            if made.new_index_files:
+                del changed.files[:]
+                changed.files.extend(made.new_index_files)
+            entry = changed  # noqa: PLW2901  # the same entry, moved to its new folder
+        if covered is not None and (made is not None or keeps_all):
+            after = covered
+            for old, new in groups:
+                if old and old <= covered:
+                    after = (after - old) | new
+            if after != covered:
+                entry = with_covered(entry, after)  # noqa: PLW2901  # as above
+        kept.append(entry)
+    return kept
+
+
+def rewritten_under(
+    entries: Sequence[table_pb2.IndexMetadata], rewritten: frozenset[int]
+) -> Conflict | None:
+    """A conflict if an index covers a rewritten fragment, or does not tell what it covers."""
+    for entry in entries:
+        covered = covered_fragments(entry)
+        if covered is None or covered & rewritten:
+            both = rewritten if covered is None else covered & rewritten
+            return Conflict(
+                f"fragments that index {entry.name} was built from were rewritten",
+                fragments=both,
+            )
+    return None

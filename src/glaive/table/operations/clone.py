@@ -1,0 +1,144 @@
+"""Clone: the first version of a dataset whose files lie in another one.
+
+Only ever the first commit of a clone or a branch; its version is that of the source.
+
+Specification: "Clone" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from glaive.errors import DatasetExistsError, DatasetNotFoundError
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of
+from glaive.table.indices import encode_indices
+from glaive.table.others import unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
+from glaive.table.registry import operation
+
+__all__ = ["Clone"]
+
+
+@operation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone(TableOperation):
+    """Begin a dataset with the content of another one.
+
+    Parameters
+    ----------
+    shallow
+        Whether the files stay where they are; otherwise they were copied before.
+    ref_name
+        Branch of the source; none for the main one.
+    ref_version
+        Version of the source.
+    ref_path
+        Root of the source.
+    branch_name
+        Name of the branch that begins, if it is one.
+    """
+
+    wire_name: ClassVar[str] = "clone"
+
+    shallow: bool
+    ref_version: int
+    ref_path: str
+    ref_name: str | None = None
+    branch_name: str | None = None
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Clone) -> Self:
+        """Read the wire message."""
+        return cls(
+            shallow=message.is_shallow,
+            ref_version=message.ref_version,
+            ref_path=message.ref_path,
+            ref_name=message.ref_name if message.HasField("ref_name") else None,
+            branch_name=message.branch_name if message.HasField("branch_name") else None,
+        )
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Clone(
+            is_shallow=self.shallow,
+            ref_name=self.ref_name,
+            ref_version=self.ref_version,
+            ref_path=self.ref_path,
+            branch_name=self.branch_name,
+        )
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """It is the first commit: whatever was made before conflicts."""
+        return unknown(theirs)
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The manifest ``older``, which is the source, with its files where they are.
+
+        Raises
+        ------
+        DatasetExistsError
+            There is a dataset already.
+        DatasetNotFoundError
+            The source was not given.
+        """
+        if base is not None:
+            raise DatasetExistsError(f"a clone begins a dataset, but {base.where} is there")
+        if older is None:
+            raise DatasetNotFoundError(f"the source {self.ref_path} of the clone was not read")
+        wire, entries = copy_of(older), older.indices
+        wire.ClearField("branch")
+        if self.branch_name is not None:
+            wire.branch = self.branch_name
+        if not self.shallow:
+            return self._copied(older, wire)
+        taken = {one.id for one in wire.base_paths}
+        number = next(one for one in range(len(taken) + 1) if one not in taken)
+        source = wire.base_paths.add(id=number, is_dataset_root=True, path=self.ref_path)
+        if self.ref_name is not None:
+            source.name = self.ref_name
+        for at in range(older.num_fragments):
+            one = older.fragment_wire(at)
+            files: Iterable[Any] = one.files
+            for file in files:
+                if not file.HasField("base_id"):
+                    file.base_id = number
+            if one.HasField("deletion_file") and not one.deletion_file.HasField("base_id"):
+                one.deletion_file.base_id = number
+            wire.fragments[at] = one.SerializeToString()
+        moved = []
+        for entry in entries:
+            changed = table_pb2.IndexMetadata()
+            changed.CopyFrom(entry)
+            if not changed.HasField("base_id"):
+                changed.base_id = number
+            moved.append(changed)
+        return Draft(wire, encode_indices(moved))
+
+    def _copied(self, older: Manifest, wire: table_pb2.ManifestOutline) -> Draft:
+        """All files belong to the new dataset."""
+        del wire.base_paths[:]
+        for at in range(older.num_fragments):
+            one = older.fragment_wire(at)
+            for file in one.files:
+                file.ClearField("base_id")
+            if one.HasField("deletion_file"):
+                one.deletion_file.ClearField("base_id")
+            wire.fragments[at] = one.SerializeToString()
+        moved = []
+        for entry in older.indices:
+            changed = table_pb2.IndexMetadata()
+            changed.CopyFrom(entry)
+            changed.ClearField("base_id")
+            moved.append(changed)
+        return Draft(wire, encode_indices(moved))

@@ -1,0 +1,123 @@
+"""Create index: new index entries, and entries that are gone.
+
+Building the index and writing its files comes before; here it becomes part of a version.
+
+Specification: "Create index" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of
+from glaive.table.indices import encode_indices, prune, rewritten_under
+from glaive.table.others import (
+    changed_fragments,
+    changes_columns,
+    conflict_on,
+    replaced_fields,
+    unknown,
+)
+from glaive.table.protocol import (
+    CommitOptions,
+    Conflict,
+    Draft,
+    Offsets,
+    TableOperation,
+    needs_dataset,
+)
+from glaive.table.registry import operation
+
+__all__ = ["CreateIndex"]
+
+_COMPATIBLE = frozenset(
+    {
+        "append",
+        "delete",
+        "merge",
+        "project",
+        "reserve_fragments",
+        "update",
+        "update_config",
+        "update_bases",
+    }
+)
+
+
+@operation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateIndex(TableOperation):
+    """Add and remove entries of the index section.
+
+    Parameters
+    ----------
+    new
+        Entries to add, as on the wire.
+    removed
+        Entries to remove; their uuids count.
+    """
+
+    wire_name: ClassVar[str] = "create_index"
+
+    new: tuple[table_pb2.IndexMetadata, ...] = ()
+    removed: tuple[table_pb2.IndexMetadata, ...] = ()
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.CreateIndex) -> Self:
+        """Read the wire message."""
+        return cls(new=tuple(message.new_indices), removed=tuple(message.removed_indices))
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.CreateIndex(new_indices=self.new, removed_indices=self.removed)
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts on the same index, and on fragments or fields an index was built from."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        message = theirs.to_wire()
+        if name == "create_index":
+            mine = {one.name for one in (*self.new, *self.removed)}
+            other = {one.name for one in (*message.new_indices, *message.removed_indices)}
+            both = ", ".join(sorted(mine & other))
+            return Conflict(f"both change index {both}") if both else None
+        if name == "rewrite":
+            return rewritten_under(self.new, changed_fragments(theirs))
+        if name == "data_replacement":
+            both_fields = {field for one in self.new for field in one.fields}
+            if both_fields & replaced_fields(theirs):
+                return Conflict("data_replacement changed values of an indexed column")
+            return None
+        if name in ("overwrite", "restore"):
+            return conflict_on(theirs, "replaced the dataset the index was built from")
+        return unknown(theirs)
+
+    def rebase(
+        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
+    ) -> Self | Conflict:
+        """New indices do not cover fragments whose values were replaced meanwhile."""
+        new = list(self.new)
+        for one in theirs:
+            if changes_columns(one):
+                new = prune(new, changed_fragments(one), replaced_fields(one))
+        return self if new == list(self.new) else replace(self, new=tuple(new))
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The entries of ``base`` without the removed ones, then the new ones."""
+        base = needs_dataset(base, "an index is to be added")
+        gone = {one.uuid.uuid for one in (*self.removed, *self.new)}
+        entries = [one for one in base.indices if one.uuid.uuid not in gone]
+        entries += self.new
+        return Draft(copy_of(base), encode_indices(entries), base.num_fragments)

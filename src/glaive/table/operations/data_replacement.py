@@ -1,0 +1,166 @@
+"""Data replacement: new files for the same columns of single fragments.
+
+Specification: "Data replacement" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from glaive.errors import OptionError
+from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of, drop_dead_files, edit_fragments, mark_changed
+from glaive.table.indices import encode_indices, prune
+from glaive.table.others import (
+    changes_columns,
+    conflict_on,
+    overlap,
+    removed_fragments,
+    replaced_fields,
+    tightens,
+    unknown,
+)
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.registry import operation
+
+__all__ = ["DataReplacement"]
+
+_COMPATIBLE = frozenset({"append", "reserve_fragments", "update_bases", "update_config"})
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class DataReplacement(TableOperation):
+    """Give fragments other files for some of their columns: pairs of fragment id and file."""
+
+    wire_name: ClassVar[str] = "data_replacement"
+
+    replacements: tuple[tuple[int, DataFile], ...]
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.DataReplacement) -> Self:
+        """Read the wire message."""
+        return cls(
+            tuple(
+                (one.fragment_id, DataFile.from_wire(one.new_file)) for one in message.replacements
+            )
+        )
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        kind = table_pb2.Transaction.DataReplacement
+        return kind(
+            replacements=[
+                kind.Replacement(fragment_id=one, new_file=file.to_wire())
+                for one, file in self.replacements
+            ]
+        )
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts on the same columns of the same fragments, and on fragments that are gone."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        if name in ("delete", "update", "data_replacement", "rewrite"):
+            return self._same_fragments(theirs)
+        if name in ("create_index", "project"):
+            return self._same_columns(theirs)
+        if name == "merge":
+            return Conflict("merge changed the files of all fragments")
+        if name in ("overwrite", "restore"):
+            return conflict_on(theirs, "replaced the columns that were to be replaced")
+        return unknown(theirs)
+
+    def _fields(self) -> frozenset[int]:
+        return frozenset(field for _, file in self.replacements for field in file.fields)
+
+    def _same_fragments(self, theirs: Operation) -> Conflict | None:
+        name = theirs.wire_name
+        mine = frozenset(one for one, _ in self.replacements)
+        gone = mine & removed_fragments(theirs)
+        if name == "delete":
+            if not gone:
+                return None
+            reason = f"delete removed fragment {min(gone)}"
+            return Conflict(reason, retryable=False, fragments=gone)
+        in_place = name == "data_replacement" or changes_columns(theirs)
+        if in_place and not gone and not self._fields() & replaced_fields(theirs):
+            return None
+        return overlap(mine, theirs, f"{name} changed")
+
+    def _same_columns(self, theirs: Operation) -> Conflict | None:
+        message = theirs.to_wire()
+        if theirs.wire_name == "create_index":
+            indexed = {field for one in message.new_indices for field in one.fields}
+            both = self._fields() & indexed
+            return Conflict("an index was built from the values before") if both else None
+        if tightens(theirs):
+            return Conflict("project may have made a column refuse nulls")
+        if self._fields() - {one.id for one in message.schema} - {TOMBSTONE}:
+            return conflict_on(theirs, "dropped a column that was to be replaced")
+        return None
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The fragments of ``base`` with the new files.
+
+        Raises
+        ------
+        OptionError
+            The replacements are not for the same columns, or one fragment has several.
+        """
+        base = needs_dataset(base, "columns are to be replaced")
+        _check(self.replacements)
+        wire = copy_of(base)
+        replaced = {}
+        for fragment_id, file in self.replacements:
+            one = base.fragment_wire(base.position_of(fragment_id))
+            _replace(one, file)
+            mark_changed(one, version)
+            replaced[fragment_id] = one
+        kept = edit_fragments(base, wire, replaced=replaced)
+        fields = {field for _, file in self.replacements for field in file.fields}
+        entries = prune(base.indices, replaced.keys(), fields)
+        return Draft(wire, encode_indices(entries), kept)
+
+
+def _check(replacements: tuple[tuple[int, DataFile], ...]) -> None:
+    ids = [one for one, _ in replacements]
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise OptionError(f"fragment {twice} is to be given two files; give each fragment one")
+    kinds = {file.fields for _, file in replacements}
+    if len(kinds) > 1:
+        shown = " and ".join(map(str, sorted(kinds)[:2]))
+        raise OptionError(
+            f"the files have fields {shown}: all files of a replacement must have the same"
+        )
+
+
+def _replace(fragment: table_pb2.DataFragment, file: DataFile) -> None:
+    for one in fragment.files:
+        was = DataFile.from_wire(one)
+        if was.fields == file.fields and was.version == file.version:
+            one.CopyFrom(file.to_wire())
+            return
+    fields = frozenset(file.fields)
+    for one in fragment.files:
+        if fields.isdisjoint(one.fields):
+            continue
+        if DataFile.from_wire(one).version == LEGACY:
+            raise OptionError(
+                f"fragment {fragment.id} keeps fields {list(one.fields)} in a file of format "
+                "0.1: replace all of them at once, or rewrite the dataset in a newer format"
+            )
+        one.fields[:] = [TOMBSTONE if field in fields else field for field in one.fields]
+    drop_dead_files(fragment)
+    fragment.files.append(file.to_wire())

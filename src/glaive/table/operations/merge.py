@@ -1,0 +1,117 @@
+"""Merge: other columns for all fragments.
+
+Specification: "Merge" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from glaive.format.fields import LanceSchema
+from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import (
+    copy_of,
+    mark_changed,
+    mark_file_versions,
+    new_fragments,
+    put_fragments,
+)
+from glaive.table.columns import set_columns
+from glaive.table.indices import encode_indices, keep_relevant
+from glaive.table.others import conflict_on, sets_metadata, unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.registry import operation
+
+__all__ = ["Merge"]
+
+_COMPATIBLE = frozenset({"create_index", "reserve_fragments", "update_bases"})
+_RETRYABLE = frozenset({"append", "delete", "rewrite", "merge", "update", "data_replacement"})
+
+
+@operation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge(TableOperation):
+    """Replace the schema, and the list of fragments by one with files for the new columns.
+
+    Parameters
+    ----------
+    fragments
+        All fragments of the new version.
+    schema
+        All columns of the new version.
+    preserves_nullability
+        Whether no column refuses nulls that took them before.
+    """
+
+    wire_name: ClassVar[str] = "merge"
+
+    fragments: tuple[Fragment, ...]
+    schema: LanceSchema
+    preserves_nullability: bool = False
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Merge) -> Self:
+        """Read the wire message."""
+        return cls(
+            fragments=tuple(map(Fragment.from_wire, message.fragments)),
+            schema=LanceSchema.from_wire(message.schema, message.schema_metadata),
+            preserves_nullability=message.preserves_nullability,
+        )
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Merge(
+            fragments=[one.to_wire() for one in self.fragments],
+            schema=self.schema.to_wire(),
+            schema_metadata=self.schema.metadata,
+            preserves_nullability=self.preserves_nullability,
+        )
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts with all that changes rows, fragments or the schema."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        if name in _RETRYABLE:
+            return Conflict(f"{name} changed the fragments that were given new columns")
+        if name == "update_config":
+            if sets_metadata(theirs):
+                return Conflict("update_config changed metadata of the schema")
+            return None
+        if name in ("overwrite", "restore", "project"):
+            return conflict_on(theirs, "replaced the schema that was to be changed")
+        return unknown(theirs)
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The fragments of the operation under its schema."""
+        base = needs_dataset(base, "columns are to be added")
+        wire = copy_of(base)
+        set_columns(wire, self.schema, metadata=True)
+        mark_file_versions(wire, self.fragments, base.data_format)
+        before = (
+            {one.id: one.files for one in base.fragments()}
+            if base.uses(Feature.STABLE_ROW_IDS)
+            else {}
+        )
+        made = []
+        for fragment in self.fragments:
+            one = fragment.to_wire()
+            if fragment.id in before and fragment.files != before[fragment.id]:
+                mark_changed(one, version)
+            elif before and fragment.id not in before:
+                (one,) = new_fragments(wire, [fragment], version)
+            made.append(one)
+        put_fragments(wire, made)
+        entries = keep_relevant(base.indices, self.schema.field_ids())
+        return Draft(wire, encode_indices(entries))

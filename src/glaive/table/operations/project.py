@@ -1,0 +1,106 @@
+"""Project: another schema over the same files: columns dropped, renamed, made nullable or not.
+
+Specification: "Project" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of, drop_dead_files
+from glaive.table.columns import set_columns
+from glaive.table.indices import encode_indices, keep_relevant
+from glaive.table.others import conflict_on, unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.registry import operation
+
+__all__ = ["Project"]
+
+_COMPATIBLE = frozenset(
+    {
+        "create_index",
+        "delete",
+        "reserve_fragments",
+        "rewrite",
+        "update_bases",
+        "update_config",
+    }
+)
+_WITH_VALUES = frozenset({"append", "data_replacement", "update"})
+
+
+@operation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project(TableOperation):
+    """Replace the schema.
+
+    Parameters
+    ----------
+    schema
+        The columns that stay, with their ids.
+    preserves_nullability
+        Whether no column refuses nulls that took them before.
+    """
+
+    wire_name: ClassVar[str] = "project"
+
+    schema: LanceSchema
+    preserves_nullability: bool = False
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Project) -> Self:
+        """Read the wire message."""
+        return cls(
+            schema=LanceSchema.from_wire(message.schema, {}),
+            preserves_nullability=message.preserves_nullability,
+        )
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Project(
+            schema=self.schema.to_wire(), preserves_nullability=self.preserves_nullability
+        )
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts with other changes of the schema, and with values that may be null."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        if name in _WITH_VALUES:
+            if self.preserves_nullability:
+                return None
+            return Conflict(f"{name} may have brought nulls where none are to be allowed")
+        if name in ("merge", "project"):
+            return Conflict(f"{name} changed the schema as well")
+        if name in ("overwrite", "restore"):
+            return conflict_on(theirs, "replaced the schema that was to be changed")
+        return unknown(theirs)
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The fragments of ``base`` without the files of which no column is left."""
+        base = needs_dataset(base, "columns are to be changed")
+        wire = copy_of(base)
+        set_columns(wire, self.schema, metadata=False)
+        live = frozenset(self.schema.field_ids())
+        entries = keep_relevant(base.indices, live)
+        kept = base.num_fragments
+        if not frozenset(base.schema.field_ids()) <= live:
+            kept = 0
+            for at in range(base.num_fragments):
+                one = base.fragment_wire(at)
+                before = len(one.files)
+                drop_dead_files(one, live)
+                if len(one.files) < before:
+                    wire.fragments[at] = one.SerializeToString()
+        return Draft(wire, encode_indices(entries), kept)

@@ -1,0 +1,82 @@
+"""Reserve fragments: ids for a rewrite that is to come.
+
+Specification: "Reserve fragments" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from glaive.errors import OptionError
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of
+from glaive.table.others import conflict_on, unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.registry import operation
+
+__all__ = ["ReserveFragments"]
+
+_COMPATIBLE = frozenset(
+    {
+        "append",
+        "create_index",
+        "data_replacement",
+        "delete",
+        "merge",
+        "project",
+        "reserve_fragments",
+        "rewrite",
+        "update",
+        "update_bases",
+        "update_config",
+    }
+)
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class ReserveFragments(TableOperation):
+    """Raise the highest fragment id by ``count``; the ids in between are the caller's."""
+
+    wire_name: ClassVar[str] = "reserve_fragments"
+
+    count: int
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.ReserveFragments) -> Self:
+        """Read the wire message."""
+        return cls(message.num_fragments)
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.ReserveFragments(num_fragments=self.count)
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Only replacing the whole dataset conflicts."""
+        if theirs.wire_name in _COMPATIBLE:
+            return None
+        if theirs.wire_name in ("overwrite", "restore"):
+            return conflict_on(theirs, "replaced the dataset the ids are for")
+        return unknown(theirs)
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The same version with a higher counter."""
+        base = needs_dataset(base, "fragment ids are to be reserved")
+        wire = copy_of(base)
+        highest = base.max_fragment_id + self.count
+        if highest > 2**32 - 1:
+            raise OptionError(
+                f"{self.count} fragment ids after {base.max_fragment_id}: ids stay below 2^32"
+            )
+        if highest >= 0:
+            wire.max_fragment_id = highest
+        return Draft(wire, base.index_section, base.num_fragments)

@@ -1,0 +1,110 @@
+"""Restore: the content of another version becomes the newest one.
+
+Specification: "Restore" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from glaive.errors import UnsupportedFeatureError, VersionNotFoundError
+from glaive.format.flags import Feature
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of
+from glaive.table.others import conflict_on, sets_metadata, unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.registry import operation
+
+__all__ = ["Restore"]
+
+_COMPATIBLE = frozenset(
+    {
+        "append",
+        "create_index",
+        "data_replacement",
+        "delete",
+        "merge",
+        "overwrite",
+        "project",
+        "reserve_fragments",
+        "restore",
+        "rewrite",
+        "update",
+        "update_bases",
+    }
+)
+_FOR_EVER = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class Restore(TableOperation):
+    """Go back to the content of ``version``; what was made since stays in the history."""
+
+    wire_name: ClassVar[str] = "restore"
+
+    version: int
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Restore) -> Self:
+        """Read the wire message."""
+        return cls(message.version)
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Restore(version=self.version)
+
+    @property
+    def restored(self) -> int | None:
+        """The version to go back to."""
+        return self.version
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """All of it is undone; only metadata of the schema must not be lost unseen."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        if name == "update_config":
+            if sets_metadata(theirs):
+                return conflict_on(theirs, "changed metadata that would be undone")
+            return None
+        return unknown(theirs)
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """The manifest of the other version; counters never go back.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            What cannot be given up was switched on since.
+        """
+        base = needs_dataset(base, "a version is to be restored")
+        if older is None:
+            raise VersionNotFoundError(f"version {self.version} to restore is not there")
+        lost = [one.name for one in _FOR_EVER if base.uses(one) and not older.uses(one)]
+        if lost:
+            raise UnsupportedFeatureError(
+                f"version {self.version} of {older.where} cannot be restored: the dataset has "
+                f"{', '.join(str(name).lower() for name in lost)} since then. Read the old "
+                "version and overwrite the dataset with its rows instead."
+            )
+        wire, newest = copy_of(older), base.wire
+        if newest.HasField("max_fragment_id"):
+            wire.max_fragment_id = max(wire.max_fragment_id, newest.max_fragment_id)
+        wire.next_row_id = max(wire.next_row_id, newest.next_row_id)
+        if newest.HasField("max_allocated_field_id"):
+            highest = max(wire.max_allocated_field_id, newest.max_allocated_field_id)
+            wire.max_allocated_field_id = highest
+        mixed = newest.reader_feature_flags & int(Feature.MIXED_FILE_VERSIONS)
+        wire.reader_feature_flags |= mixed
+        wire.writer_feature_flags |= mixed
+        return Draft(wire, older.index_section)

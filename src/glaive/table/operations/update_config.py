@@ -1,0 +1,165 @@
+"""Update config: text entries of the table, its schema and its fields.
+
+Specification: "Update config" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from glaive.errors import NotFoundError
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.assign import copy_of
+from glaive.table.columns import set_columns
+from glaive.table.configuration import changed_config, same_keys, set_entries
+from glaive.table.others import conflict_on, sets_metadata, unknown
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.registry import operation
+
+__all__ = ["UpdateConfig"]
+
+_COMPATIBLE = frozenset(
+    {
+        "append",
+        "create_index",
+        "data_replacement",
+        "delete",
+        "project",
+        "reserve_fragments",
+        "rewrite",
+        "update",
+        "update_bases",
+    }
+)
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class UpdateConfig(TableOperation):
+    """Set and remove entries, as its wire message lists them."""
+
+    wire_name: ClassVar[str] = "update_config"
+
+    message: table_pb2.Transaction.UpdateConfig
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.UpdateConfig) -> Self:
+        """Read the wire message."""
+        return cls(message)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        config: Mapping[str, str | None] | None = None,
+        table_metadata: Mapping[str, str | None] | None = None,
+        schema_metadata: Mapping[str, str | None] | None = None,
+        field_metadata: Mapping[int, Mapping[str, str | None]] | None = None,
+        replace: bool = False,
+    ) -> Self:
+        """Make the operation; a value of ``None`` removes the key, ``replace`` all others."""
+        message = table_pb2.Transaction.UpdateConfig()
+        for given, updates in (
+            (config, message.config_updates),
+            (table_metadata, message.table_metadata_updates),
+            (schema_metadata, message.schema_metadata_updates),
+        ):
+            if given is not None:
+                _fill(updates, given, replace=replace)
+        for field_id, entries in (field_metadata or {}).items():
+            _fill(message.field_metadata_updates[field_id], entries, replace=replace)
+        return cls(message)
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return self.message
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts on the same entries, and on metadata of a schema that was replaced."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE:
+            return None
+        if name == "update_config":
+            both = same_keys(self.message, theirs.to_wire())
+            return Conflict(f"both change the {both}", retryable=False) if both else None
+        if name == "merge":
+            return Conflict("merge changed the schema") if sets_metadata(self) else None
+        if name == "overwrite":
+            keys = changed_config(self.message) & set(theirs.to_wire().config_upsert_values)
+            if keys:
+                return conflict_on(theirs, f"set the configuration of {', '.join(sorted(keys))}")
+        if name in ("overwrite", "restore"):
+            return conflict_on(theirs, "replaced the schema") if sets_metadata(self) else None
+        return unknown(theirs)
+
+    def apply(
+        self,
+        base: Manifest | None,
+        version: int,
+        options: CommitOptions,
+        older: Manifest | None = None,
+    ) -> Draft:
+        """``base`` with the entries set and removed.
+
+        Raises
+        ------
+        NotFoundError
+            A field is not in the schema.
+        """
+        base = needs_dataset(base, "settings are to be changed")
+        message, wire = self.message, copy_of(base)
+        for key in message.delete_keys:
+            if key in wire.config:
+                del wire.config[key]
+        for key, text in message.upsert_values.items():
+            wire.config[key] = text
+        set_entries(wire.config, message.config_updates, raw=False)
+        set_entries(wire.table_metadata, message.table_metadata_updates, raw=False)
+        if message.schema_metadata:
+            wire.schema_metadata.clear()
+            for key, text in message.schema_metadata.items():
+                wire.schema_metadata[key] = text.encode()
+        set_entries(wire.schema_metadata, message.schema_metadata_updates, raw=True)
+        if message.field_metadata or message.field_metadata_updates:
+            set_columns(wire, _changed_schema(base, message), metadata=False)
+        return Draft(wire, base.index_section, base.num_fragments)
+
+
+def _changed_schema(base: Manifest, message: table_pb2.Transaction.UpdateConfig) -> LanceSchema:
+    schema = base.schema
+    given = {*message.field_metadata, *message.field_metadata_updates}
+    missing = given - set(schema.field_ids())
+    if missing:
+        raise NotFoundError(
+            f"metadata of field {min(missing)} is to be set, but version {base.version} of "
+            f"{base.where} has fields {sorted(schema.field_ids())}"
+        )
+
+    def change(one: Field) -> Field:
+        metadata = dict(one.metadata)
+        if one.id in message.field_metadata:
+            old = message.field_metadata[one.id].metadata
+            metadata = {key: text.encode() for key, text in old.items()}
+        if one.id in message.field_metadata_updates:
+            set_entries(metadata, message.field_metadata_updates[one.id], raw=True)
+        return replace(one, metadata=metadata, children=tuple(map(change, one.children)))
+
+    return replace(schema, fields=tuple(map(change, schema.fields)))
+
+
+def _fill(
+    updates: table_pb2.Transaction.UpdateMap, given: Mapping[str, str | None], *, replace: bool
+) -> None:
+    updates.SetInParent()
+    updates.replace = replace
+    for key, value in given.items():
+        entry = updates.update_entries.add()
+        entry.key = key
+        if value is not None:
+            entry.value = value

@@ -1,0 +1,131 @@
+"""What an operation of another writer changed, as far as it matters to one's own.
+
+Specification: "Conflicts" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation
+from glaive.table.protocol import Conflict
+
+__all__ = [
+    "changed_fragments",
+    "changes_columns",
+    "conflict_on",
+    "overlap",
+    "removed_fragments",
+    "replaced_fields",
+    "sets_metadata",
+    "tightens",
+    "unknown",
+]
+
+
+def changed_fragments(theirs: Operation) -> frozenset[int]:
+    """Ids of the fragments that were changed, replaced or removed; not of new ones."""
+    message = theirs.to_wire()
+    match theirs.wire_name:
+        case "delete":
+            return _ids(message.updated_fragments) | frozenset(message.deleted_fragment_ids)
+        case "update":
+            return _ids(message.updated_fragments) | frozenset(message.removed_fragment_ids)
+        case "rewrite":
+            return old_fragments(message)
+        case "data_replacement":
+            return frozenset(one.fragment_id for one in message.replacements)
+        case "data_overlay":
+            return frozenset(one.fragment_id for one in message.groups)
+        case _:
+            return frozenset()
+
+
+def removed_fragments(theirs: Operation) -> frozenset[int]:
+    """Ids of the fragments that are no longer there."""
+    message = theirs.to_wire()
+    match theirs.wire_name:
+        case "delete":
+            return frozenset(message.deleted_fragment_ids)
+        case "update":
+            return frozenset(message.removed_fragment_ids)
+        case "rewrite":
+            return old_fragments(message)
+        case _:
+            return frozenset()
+
+
+def old_fragments(message: table_pb2.Transaction.Rewrite) -> frozenset[int]:
+    """Ids of the fragments that a rewrite replaced."""
+    found = _ids(message.old_fragments)
+    for group in message.groups:
+        found |= _ids(group.old_fragments)
+    return found
+
+
+def changes_columns(theirs: Operation) -> bool:
+    """Whether an update replaced columns in place, and did not move rows."""
+    message = theirs.to_wire()
+    update = table_pb2.Transaction.Update
+    return theirs.wire_name == "update" and (
+        message.update_mode == update.REWRITE_COLUMNS or bool(message.fields_modified)
+    )
+
+
+def replaced_fields(theirs: Operation) -> frozenset[int]:
+    """Ids of the fields whose values were replaced in place."""
+    message = theirs.to_wire()
+    if theirs.wire_name == "update":
+        return frozenset(message.fields_modified)
+    if theirs.wire_name == "data_replacement":
+        return frozenset(field for one in message.replacements for field in one.new_file.fields)
+    return frozenset()
+
+
+def sets_metadata(theirs: Operation) -> bool:
+    """Whether metadata of the schema or of a field was set."""
+    if theirs.wire_name != "update_config":
+        return False
+    message = theirs.to_wire()
+    return bool(
+        message.HasField("schema_metadata_updates")
+        or message.field_metadata_updates
+        or message.schema_metadata
+        or message.field_metadata
+    )
+
+
+def tightens(theirs: Operation) -> bool:
+    """Whether a column may have been made to refuse nulls."""
+    if theirs.wire_name not in ("merge", "project"):
+        return False
+    return not theirs.to_wire().preserves_nullability
+
+
+def overlap(mine: Iterable[int], theirs: Operation, what: str) -> Conflict | None:
+    """A conflict that may be tried again if ``theirs`` changed one of these fragments."""
+    both = frozenset(mine) & changed_fragments(theirs)
+    if not both:
+        return None
+    named = ", ".join(map(str, sorted(both)[:10])) + (", …" if len(both) > 10 else "")
+    several = "s" if len(both) > 1 else ""
+    return Conflict(f"{what} fragment{several} {named} as well", fragments=both)
+
+
+def conflict_on(theirs: Operation, reason: str) -> Conflict:
+    """A conflict after which what the operation was made for is gone."""
+    return Conflict(f"{theirs.wire_name} {reason}", retryable=False)
+
+
+def unknown(theirs: Operation) -> Conflict:
+    """What cannot be judged conflicts."""
+    name = theirs.wire_name
+    if name is None:
+        return Conflict("it did something this version of glaive does not know", retryable=False)
+    return Conflict(f"{name} does not go together with it", retryable=False)
+
+
+def _ids(fragments: Iterable[Any]) -> frozenset[int]:
+    return frozenset(one.id for one in fragments)

@@ -1,0 +1,151 @@
+"""From stable row ids to rows: which fragment holds a row, and where in it.
+
+Ids are looked up in the segments of the fragments' sequences. Ranges, which is what most are,
+are kept as bounds in arrays; another segment is taken apart only when its bounds say that an
+id may be in it. So nothing is done per row, and where all fragments are ranges nothing per
+fragment either.
+
+A row that was updated has its old copy, which is deleted, and the new one under one id.
+
+Specification: "Row ids" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.row_segments import RowSegments, read_segments
+from glaive.format.rowids import decode_versions
+
+__all__ = ["RowIdIndex", "created_at", "locate_row_ids"]
+
+Int64s = NDArray[np.int64]
+
+
+class RowIdIndex:
+    """Where the rows of one version are, by row id. Safe to share between threads.
+
+    Parameters
+    ----------
+    manifest
+        A version with stable row ids.
+    column
+        Row ids of the fragment at a position, for fragments that keep them as a hidden
+        column of their files.
+    """
+
+    def __init__(
+        self, manifest: Manifest, column: Callable[[int], NDArray[np.uint64]] | None = None
+    ) -> None:
+        self._manifest = manifest
+        self._column = column
+
+    @cached_property
+    def segments(self) -> RowSegments:
+        """Bounds of all segments, made when they are first asked for."""
+        return read_segments(self._manifest.columns, self._manifest.where, self._column)
+
+    def candidates(self, ids: NDArray[np.uint64]) -> tuple[Int64s, Int64s, Int64s]:
+        """All physical rows with these ids, deleted ones included.
+
+        Parameters
+        ----------
+        ids
+            Ascending, each once.
+
+        Returns
+        -------
+        tuple
+            Position in ``ids``, position of the fragment in the list, and physical row in
+            it; in no order. An id without a row is not there.
+        """
+        return self.segments.find(ids)
+
+    def locate(
+        self,
+        ids: NDArray[np.uint64],
+        deleted: Callable[[int], NDArray[np.integer] | None],
+    ) -> tuple[Int64s, Int64s]:
+        """The live row of each id; repeats allowed.
+
+        Parameters
+        ----------
+        ids
+            In any order. Shape ``(n,)``.
+        deleted
+            Deleted rows of the fragment at a position, ascending; asked only for fragments
+            that have a deletion file and one of the ids.
+
+        Returns
+        -------
+        tuple
+            Position of the fragment in the list, -1 where no live row has the id, and
+            physical row in it. Shape ``(n,)`` each.
+        """
+        wanted, back = np.unique(ids, return_inverse=True)
+        which, fragment, row = self.candidates(wanted)
+        with_file = self._manifest.deleted_rows[fragment] != 0
+        if with_file.any():
+            live = np.ones(len(row), np.bool_)
+            for position in np.unique(fragment[with_file]).tolist():
+                gone = deleted(position)
+                if gone is not None and len(gone):
+                    here = np.flatnonzero(fragment == position)
+                    live[here] = ~np.isin(row[here], gone)
+            which, fragment, row = which[live], fragment[live], row[live]
+        fragments = np.full(len(wanted), -1, np.int64)
+        rows = np.zeros(len(wanted), np.int64)
+        fragments[which], rows[which] = fragment, row
+        return fragments[back], rows[back]
+
+
+def locate_row_ids(
+    manifest: Manifest,
+    ids: NDArray[np.uint64],
+    deleted: Callable[[int], NDArray[np.integer] | None],
+    column: Callable[[int], NDArray[np.uint64]] | None = None,
+) -> tuple[Int64s, Int64s]:
+    """Position of the fragment and physical row of each id; see :class:`RowIdIndex`."""
+    return RowIdIndex(manifest, column).locate(ids, deleted)
+
+
+def created_at(manifest: Manifest, ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Versions in which the rows with these ids were created.
+
+    Raises
+    ------
+    CorruptFileError
+        A row id is not in this version.
+    """
+    wanted, back = np.unique(ids, return_inverse=True)
+    which, fragment, row = RowIdIndex(manifest).candidates(wanted)
+    found = np.zeros(len(wanted), np.uint64)
+    for position in np.unique(fragment).tolist():
+        here = fragment == position
+        one = manifest.fragment_wire(position)
+        where = f"{manifest.where}, fragment {one.id}"
+        found[which[here]] = _created(one, where)[row[here]]
+    missing = np.ones(len(wanted), np.bool_)
+    missing[which] = False
+    if missing.any():
+        raise CorruptFileError(
+            "row ids of updated rows",
+            expected="ids of rows there are",
+            found=f"{wanted[missing][0]}",
+            where=manifest.where,
+        )
+    return found[back]
+
+
+def _created(fragment: table_pb2.DataFragment, where: str) -> NDArray[np.uint64]:
+    data = fragment.inline_created_at_versions
+    if not data:  # older releases kept no versions: all rows are as old as the dataset
+        return np.ones(fragment.physical_rows, np.uint64)
+    return decode_versions(data, fragment.physical_rows, where=where)
