@@ -32,13 +32,14 @@ from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.shared_symbols import PageSymbols
 from glaive.encodings.stats import FixedStats
 from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.errors import SchemaError
 
-__all__ = ["PageOptions", "encode_page"]
+__all__ = ["PageOptions", "encode_page", "single_value"]
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
@@ -67,6 +68,7 @@ def encode_page(
     rows: int,
     options: PageOptions,
     wanted: EncodingOptions = AUTOMATIC,
+    symbols: PageSymbols | None = None,
 ) -> EncodedPage | None:
     """Encode the visible values of a leaf and their levels as one page.
 
@@ -74,6 +76,8 @@ def encode_page(
     ----------
     wanted
         What the author of the column asks for.
+    symbols
+        FSST symbols that the pages of the column share.
 
     Returns
     -------
@@ -88,7 +92,7 @@ def encode_page(
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
     if options.scalar_constants:
-        scalar = _single_value(array)
+        scalar = single_value(array)
         if scalar is not None:
             return _constant(scalar, levels, rows, options)
     block = block_from_array(array)
@@ -97,7 +101,7 @@ def encode_page(
         return encode_packed_page(
             block, array.type, levels, rows, wanted, large_chunks=large, level_runs=runs
         )
-    stats = VariableStats.of(block) if isinstance(block, Variable) else None
+    stats = VariableStats.of(block, symbols) if isinstance(block, Variable) else None
     dictionary = None
     if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
@@ -117,7 +121,8 @@ def encode_page(
         page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:
             # Its levels do not fit chunks that large.
-            return encode_page(array, levels, rows, options, replace(wanted, minichunk_size=None))
+            wanted = replace(wanted, minichunk_size=None)
+            return encode_page(array, levels, rows, options, wanted, symbols)
         if page is not None or rows > 1:
             return page
     return encode_full_zip_page(
@@ -144,7 +149,7 @@ def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
     return levels.definition is not None and bool(levels.definition.all())
 
 
-def _single_value(array: pa.Array) -> Block | None:
+def single_value(array: pa.Array) -> Block | None:
     """The one value that all non-null values are equal to, bit for bit; None if they differ."""
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):

@@ -14,24 +14,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from glaive.arrow.blocks import FixedList, FixedWidth
 from glaive.arrow.build import block_from_array
-from glaive.encodings.choose import PageOptions, encode_page
+from glaive.encodings.choose import PageOptions, encode_page, single_value
 from glaive.encodings.levels import Levels
-from glaive.encodings.limits import level_limits
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
+from glaive.encodings.pages.constant import MAX_INLINE
 from glaive.encodings.pages.full_zip import encode_full_zip_page
-from glaive.encodings.protocol import EncodedPage, Layer
+from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.structure_writer import write_structure
+from glaive.encodings.shared_symbols import PageSymbols
+from glaive.encodings.structure_writer import (
+    SlotLayer,
+    layers_of,
+    valid_leaves,
+    write_structure,
+)
+from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.errors import SchemaError
 from glaive.format.pb import encodings21_pb2, encodings23_pb2
 from glaive.types import Where
 
-__all__ = ["encode_planar_page"]
+__all__ = ["encode_planar_page", "encode_sparse_page"]
 
 _WHERE = Where("values to be written")
 
@@ -43,6 +49,7 @@ def encode_planar_page(
     options: PageOptions,
     wanted: EncodingOptions = AUTOMATIC,
     sizes: Sequence[int | None] = (),
+    symbols: PageSymbols | None = None,
 ) -> EncodedPage:
     """Encode the visible values of a leaf and their levels as one page.
 
@@ -53,12 +60,14 @@ def encode_planar_page(
     sizes
         Of the layers that are fixed-size lists of structs, None for others, inner-most first;
         nothing when there are none.
+    symbols
+        FSST symbols that the pages of the column share.
     """
     nested = levels.rep is not None or levels.definition is not None
     sparse = nested and wanted.structural_encoding == "sparse"
     if wanted.structural_encoding == "sparse":
         wanted = replace(wanted, structural_encoding=None)
-    page = None if sparse else encode_page(array, levels, rows, options, wanted)
+    page = None if sparse else encode_page(array, levels, rows, options, wanted, symbols)
     if page is not None:
         layout = _page_layout(page)
         kind = layout.WhichOneof("layout")
@@ -67,29 +76,47 @@ def encode_planar_page(
         values = _constant(page)
         if values is None:
             once = replace(options, scalar_constants=False)
-            return encode_planar_page(array, levels, rows, once, wanted, sizes)
+            return encode_planar_page(array, levels, rows, once, wanted, sizes, symbols)
         if not nested and values.HasField("constant"):
             return _planar(_dense_structure(levels.layers), values, [], rows)
-        return _sparse(values, [], levels, rows, sizes)
-    return _encode_sparse(array, levels, rows, options, wanted, sizes)
+        return _sparse(values, [], layers_of(levels, rows, sizes), rows)
+    layers = layers_of(levels, rows, sizes)
+    return encode_sparse_page(array, layers, rows, options, wanted, symbols)
 
 
-def _encode_sparse(
+def encode_sparse_page(
     array: pa.Array,
-    levels: Levels,
+    layers: Sequence[SlotLayer],
     rows: int,
     options: PageOptions,
-    wanted: EncodingOptions,
-    sizes: Sequence[int | None],
+    wanted: EncodingOptions = AUTOMATIC,
+    symbols: PageSymbols | None = None,
 ) -> EncodedPage:
-    """A page of sparse structure, its values encoded as if they were a column without nulls."""
-    valid = _valid(levels)
+    """Encode a page of sparse structure, its values as if they were a column without nulls.
+
+    Parameters
+    ----------
+    array
+        A value for each inner-most slot, null or not.
+    layers
+        Outer-most first.
+    rows
+        Rows, times the sizes of all fixed-size lists of structs.
+    """
+    valid = valid_leaves(layers)
     none = encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
-    if valid is not None and not valid.any():
-        return _sparse(none, [], levels, rows, sizes)
+    if not len(array) or (valid is not None and not valid.any()) or _is_empty(array.type):
+        return _sparse(none, [], layers, rows)
+    if wanted.structural_encoding == "sparse":
+        wanted = replace(wanted, structural_encoding=None)
+    scalar = single_value(array) if options.scalar_constants else None
+    if isinstance(scalar, FixedWidth) and not scalar.bits % 8:
+        constant = encodings23_pb2.ConstantValues(scalar=scalar.values.to_pybytes())
+        if len(constant.scalar) <= MAX_INLINE:
+            return _sparse(encodings23_pb2.ValuePlane(constant=constant), [], layers, rows)
     count = len(array)
     plain = Levels(None, None, (Layer.ALL_VALID_ITEM,), count)
-    page = encode_page(array, plain, count, options, wanted)
+    page = encode_page(array, plain, count, options, wanted, symbols)
     if page is None:
         raise SchemaError(f"values of type {array.type} do not fit one page; write fewer rows")
     layout = _page_layout(page)
@@ -98,24 +125,24 @@ def _encode_sparse(
         values = _constant(page)
         if values is None:
             once = replace(options, scalar_constants=False)
-            return _encode_sparse(array, levels, rows, once, wanted, sizes)
-        return _sparse(values, [], levels, rows, sizes)
+            return encode_sparse_page(array, layers, rows, once, wanted, symbols)
+        return _sparse(values, [], layers, rows)
     if kind == "full_zip_layout" and valid is not None:
         # Slots that are null have no value.
         some = block_from_array(array.filter(pa.array(valid)))
-        encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
+        if isinstance(some, FixedList):
+            # Their items need no validity for the sake of null lists.
+            encoding: ValueEncoding = FixedSizeList.for_block(some)
+        else:
+            encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
         page = encode_full_zip_page(some, encoding, layers=plain.layers, rows=some.count)
     values = _value_plane(page, dense=False)
-    return _sparse(values, page.buffers, levels, rows, sizes)
+    return _sparse(values, page.buffers, layers, rows)
 
 
-def _valid(levels: Levels) -> NDArray[np.bool_] | None:
-    """One flag per visible entry; None when all are valid."""
-    if levels.definition is None:
-        return None
-    top = level_limits(levels.layers).visible_def
-    valid = levels.definition[levels.definition <= top] == 0
-    return None if valid.all() else valid
+def _is_empty(kind: pa.DataType) -> bool:
+    """Whether it is a struct without members."""
+    return pa.types.is_struct(kind) and not kind.num_fields
 
 
 # ------------------------------------------------------------------------- messages
@@ -152,11 +179,10 @@ def _dense_structure(layers: tuple[Layer, ...]) -> encodings23_pb2.StructuralPla
 def _sparse(
     values: encodings23_pb2.ValuePlane,
     buffers: list[Any],
-    levels: Levels,
+    layers: Sequence[SlotLayer],
     rows: int,
-    sizes: Sequence[int | None],
 ) -> EncodedPage:
-    structure, payloads = write_structure(levels, rows, sizes)
+    structure, payloads = write_structure(layers)
     plane = encodings23_pb2.StructuralPlane(sparse=structure)
     return _planar(plane, values, [*buffers, *payloads], rows)
 

@@ -73,7 +73,7 @@ def _coded(
     if wanted.compression == "none":
         return plain
     if wanted.compression == "fsst":
-        return Fsst.trained(stats.block, plain)
+        return Fsst.trained(stats, plain)
     found = _symbols(stats, kind)
     return plain if found is None else replace(found[1], values=plain)
 

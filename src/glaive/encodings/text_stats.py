@@ -9,21 +9,30 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
+from glaive.encodings.shared_symbols import Coding, PageSymbols, train
 from glaive.kernels._tier import as_array
 from glaive.kernels.hashing import number_strings, number_words, pick_strings
 from glaive.kernels.strings import Strings, as_offsets, value_lengths
 
-__all__ = ["VariableStats", "build_dictionary", "dictionary_bytes"]
+__all__ = [
+    "VariableStats",
+    "build_dictionary",
+    "dictionary_bytes",
+    "likely_items",
+]
 
 MIN_VALUES = 100
 """Values below which a dictionary is not tried."""
+
+MAX_ITEMS = 100_000
+"""Items of a dictionary at most."""
 
 SAMPLE = 4096
 """Values looked at before a dictionary is tried."""
@@ -44,15 +53,20 @@ class VariableStats:
     data_bytes: int
     shortest: int
     longest: int
+    symbols: PageSymbols | None = None
+    _codings: list[Coding] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
-    def of(cls, block: Variable) -> VariableStats:
-        """Gather the facts. Cost: one pass over the offsets."""
+    def of(cls, block: Variable, symbols: PageSymbols | None = None) -> VariableStats:
+        """Gather the facts. Cost: one pass over the offsets.
+
+        ``symbols`` are those of the column, where its pages may share them.
+        """
         strings = Strings(block.offsets, block.offset_bits, block.data)
         shortest, longest = value_lengths(*strings, block.count)
         ends = as_offsets(block.offsets, block.offset_bits)
         size = int(ends[block.count]) - int(ends[0])
-        return cls(block, block.count, size, shortest, longest)
+        return cls(block, block.count, size, shortest, longest, symbols)
 
     @property
     def plain_bytes(self) -> int:
@@ -65,12 +79,20 @@ class VariableStats:
 
         Right within that root, ``sqrt(count / 4096)``, whatever the distribution.
         """
-        if self.count == 0:
-            return 0
-        seen, once = _sampled(self.block)
-        if self.count <= SAMPLE:
-            return seen
-        return min(self.count, seen - once + int(once * (self.count / SAMPLE) ** 0.5))
+        return _scaled(self.block, *_sampled(self.block)) if self.count else 0
+
+    @property
+    def coding(self) -> Coding:
+        """FSST symbols for these values. Cost: some milliseconds where they are not shared.
+
+        Found once. Not a cached property: up to Python 3.11 these lock all objects of a class,
+        and one that waits for the first page of its column would keep that from training.
+        """
+        if not self._codings:
+            shared = self.symbols
+            found = train(self.block) if shared is None else shared.coding(self.block)
+            self._codings.append(found)
+        return self._codings[0]
 
     @cached_property
     def all_equal(self) -> bool:
@@ -86,11 +108,34 @@ class VariableStats:
         return data.slice(first, rest).equals(data.slice(first + size, rest))
 
 
+def likely_items(block: Variable | FixedWidth) -> int | None:
+    """Estimate the items of a dictionary from a sample; None where it is not worth trying."""
+    if block.count < MIN_VALUES:
+        return None
+    seen, once = _sampled(block)
+    if _is_hopeless(block, seen):
+        return None
+    items = _scaled(block, seen, once)
+    return items if items <= min(MAX_ITEMS, block.count // 2) else None
+
+
+def _is_hopeless(block: Variable | FixedWidth, seen: int) -> bool:
+    """Whether nearly all values of the sample differ."""
+    return block.count >= MIN_SAMPLE and seen >= UNIQUE_SHARE * min(block.count, SAMPLE)
+
+
+def _scaled(block: Variable | FixedWidth, seen: int, once: int) -> int:
+    """Distinct values of all: those that the sample has once are scaled by a square root."""
+    if block.count <= SAMPLE:
+        return seen
+    return min(block.count, seen - once + int(once * (block.count / SAMPLE) ** 0.5))
+
+
 def build_dictionary(
     block: Variable | FixedWidth,
     *,
     divisor: int = 2,
-    most: int = 100_000,
+    most: int = MAX_ITEMS,
     size_ratio: float = 0.8,
 ) -> Dictionary | None:
     """Number the distinct values, or return None when a dictionary would not pay.
@@ -102,7 +147,7 @@ def build_dictionary(
     count = block.count
     if count < MIN_VALUES:
         return None
-    if count >= MIN_SAMPLE and _sampled(block)[0] >= UNIQUE_SHARE * min(count, SAMPLE):
+    if count >= MIN_SAMPLE and _is_hopeless(block, _sampled(block)[0]):
         return None
     most = min(most, count // divisor)
     made: Dictionary | None = None

@@ -55,8 +55,11 @@ BYTE_BOOST: Final = 8
 """Weight of one-byte symbols: without one, the byte costs an escape."""
 
 
-def sample_strings(strings: Strings, count: int) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of at most about 24 KiB."""
+def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
+    """Return evenly spaced values, or windows of long ones, of at most about 24 KiB.
+
+    Another ``turn`` takes others, where there are enough.
+    """
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
     budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
@@ -65,6 +68,7 @@ def sample_strings(strings: Strings, count: int) -> Strings:
     taken = min(count, -(-budget // mean))
     # Out of order, so that the early rounds see all of the column; the same in every run.
     wanted = np.random.default_rng(taken).permutation(taken) * count // max(1, taken)
+    wanted += min(turn, count // max(1, taken) - 1)
     starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
     room = np.maximum(stops - starts - WINDOW, 0)
     # Windows start at varied places.

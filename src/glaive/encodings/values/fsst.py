@@ -24,7 +24,6 @@ from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.variable import Variable, one_string, strings_of
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
-from glaive.kernels.fsst_train import sample_strings, train_symbols
 from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
@@ -80,19 +79,17 @@ class Fsst(ValueEncoding):
         plain = stats.plain_bytes
         if stats.longest < MIN_LONGEST or plain < MIN_BYTES:
             return None
-        sample, table = _trained(block)
-        tried = sample.offsets.size // 8 - 1
-        ratio = encode_strings(table, sample, tried).data.size / max(sample.data.size, 1)
-        table_bytes = len(table.to_bytes())
-        size = round(stats.data_bytes * ratio) + plain - stats.data_bytes + table_bytes
+        coding = stats.coding
+        left = round(stats.data_bytes * coding.share)
+        size = left + plain - stats.data_bytes + len(coding.table.to_bytes())
         if size > plain * (1 - MIN_SAVING):
             return None
-        return size, cls(table, Variable(block.offset_bits))
+        return size, cls(coding.table, Variable(block.offset_bits))
 
     @classmethod
-    def trained(cls, block: blocks.Variable, values: ValueEncoding) -> Self:
+    def trained(cls, stats: VariableStats, values: ValueEncoding) -> Self:
         """Train on a sample, whether it pays or not."""
-        return cls(_trained(block)[1], values)
+        return cls(stats.coding.table, values)
 
     @property
     def num_buffers(self) -> int:
@@ -157,8 +154,3 @@ class Fsst(ValueEncoding):
     def _coded(self, block: Block) -> blocks.Variable:
         strings = strings_of(block, self.wire_name)
         return blocks.Variable(*encode_strings(self.table, strings, block.count), block.count)
-
-
-def _trained(block: blocks.Variable) -> tuple[Strings, SymbolTable]:
-    sample = sample_strings(strings_of(block, Fsst.wire_name), block.count)
-    return sample, train_symbols(sample)

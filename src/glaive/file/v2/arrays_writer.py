@@ -25,6 +25,7 @@ from glaive.file.v2.array_blobs import BLOB_COLUMN, pending_array_page
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.column_options import GivenOptions
 from glaive.file.v2.columns import Node
+from glaive.file.v2.page_queue import Symbols
 from glaive.file.v2.writer import COLUMN_URL, PAGE_BYTES, FileV2Writer
 from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema
@@ -74,8 +75,11 @@ class ArraysWriter(FileV2Writer):
             self._structs.update(dict.fromkeys(_struct_columns(node), 0))
         return column_of, nodes
 
-    def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[Pages]:
-        """One page per column; pages of items hold those of the lists beside them."""
+    def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Pages]:
+        """One page per column; pages of items hold those of the lists beside them.
+
+        2.0 files have no symbols.
+        """
         pages: Pages = []
         self._encode_node(node, array, pages, node.name)
         yield pages

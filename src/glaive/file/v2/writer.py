@@ -16,10 +16,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.arrow.build import leaf_bits
-from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.choose import PageOptions, encode_page
 from glaive.encodings.protocol import EncodedPage
+from glaive.encodings.shared_symbols import PageSymbols
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
@@ -28,6 +27,7 @@ from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.blob_writer import BlobWriter
 from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.columns import Node, column_tree, number_columns
+from glaive.file.v2.page_queue import PageJob, PageQueue, Symbols
 from glaive.file.v2.pending_blobs import PendingBlobs, pending_page
 from glaive.file.v2.shred import Shredded, shred
 from glaive.format.blobs import has_blobs_v2, is_blob, stored
@@ -40,7 +40,7 @@ from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore
 from glaive.types import ByteRange, FormatVersion
 
-__all__ = ["COLUMN_URL", "PAGE_BYTES", "FileV2Writer", "WrittenFileV2"]
+__all__ = ["COLUMN_URL", "PAGE_BYTES", "Columns", "FileV2Writer", "WrittenFileV2"]
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Arrow bytes per page and leaf column, about."""
@@ -51,6 +51,9 @@ _ALONE_BYTES = 1024 * 1024
 COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
 _COLUMN_ENCODING = seal(COLUMN_URL, _COLUMN_VALUES)
+
+Columns = list[tuple[int, EncodedPage]]
+"""Pages of the same rows, one for each column of a field."""
 
 _KEPT = 64
 """Schemas of which is remembered what all files of a dataset have in common."""
@@ -66,71 +69,6 @@ class WrittenFileV2:
     version: FormatVersion
     fields: list[int]
     column_indices: list[int]
-
-
-@dataclass(slots=True)
-class _Queue:
-    """Arrays of one top-level field that wait for a page.
-
-    ``per_row`` is how many entries a row has in the first of its columns.
-    """
-
-    node: Node
-    budget: int
-    per_row: int
-    arrays: list[pa.Array]
-    waiting: int = 0
-    written: int = 0
-
-    def put(self, array: pa.Array) -> None:
-        """Let an array wait."""
-        self.arrays.append(array)
-        self.waiting += _weight(array)
-
-    def pages(self, *, last: bool) -> Iterator[pa.Array]:
-        """Take out arrays of about a page each; a short rest waits on unless it is the last.
-
-        Large arrays are cut, small ones joined; an array that makes a page is not copied.
-        """
-        arrays, waiting = self.arrays, self.waiting
-        self.arrays, self.waiting = [], 0
-        if last and len(arrays) == 1 and waiting < self.budget:
-            yield arrays[0]
-            return
-        group: list[pa.Array] = []
-        size = 0
-        for array in arrays:
-            weight = _weight(array)
-            if group and size + weight > self.budget * 3 // 2:
-                yield _joined(group)
-                group, size = [], 0
-            group.append(array)
-            size += weight
-            if size >= self.budget:
-                whole, group = _joined(group), []
-                count = max(1, round(size / self.budget))
-                step = -(-len(whole) // count)
-                for first in range(0, len(whole), step):
-                    yield whole.slice(first, step)
-                size = 0
-        if group and (last or size >= self.budget // 2):
-            yield _joined(group)
-        elif group:
-            self.arrays, self.waiting = group, size
-
-
-def _weight(array: pa.Array) -> int:
-    """Bytes of an array, and something for one without: levels take room too."""
-    kind = array.type
-    plain = not (pa.types.is_nested(kind) or pa.types.is_null(kind))
-    bits = leaf_bits(kind) if plain else None
-    size = int(array.nbytes) if bits is None else len(array) * bits // 8
-    return max(size, len(array) // 8, 1)
-
-
-def _joined(arrays: list[pa.Array]) -> pa.Array:
-    joined: pa.Array = concat_arrays(arrays)
-    return joined
 
 
 class FileV2Writer:
@@ -173,7 +111,7 @@ class FileV2Writer:
         for node in nodes:
             leaves = list(node.leaves())
             per_row = leaves[0].entries_per_row
-            self._queues.append(_Queue(node, page_bytes * len(leaves), per_row, []))
+            self._queues.append(PageQueue(node, page_bytes * len(leaves), per_row))
         self._columns: list[Any] = [_column_metadata() for _ in column_of]
         self._rows = 0
         self._global_places: list[ByteRange] = []
@@ -261,8 +199,8 @@ class FileV2Writer:
 
     # ------------------------------------------------------------------ pages
 
-    def _flush(self, queues: Sequence[_Queue], *, last: bool) -> None:
-        jobs = ((queue, page) for queue in queues for page in queue.pages(last=last))
+    def _flush(self, queues: Sequence[PageQueue], *, last: bool) -> None:
+        jobs = (job for queue in queues for job in queue.jobs(last=last))
         small = sum(queue.waiting for queue in queues) < _ALONE_BYTES
         for queue, pages in map(self._encode, jobs) if small else ordered_map(self._encode, jobs):
             for columns in pages:
@@ -270,34 +208,32 @@ class FileV2Writer:
                     self._append(column, page, queue.written)
                 queue.written += columns[0][1].rows // queue.per_row
 
-    def _encode(
-        self, job: tuple[_Queue, pa.Array]
-    ) -> tuple[_Queue, list[list[tuple[int, EncodedPage]]]]:
-        queue, array = job
-        return queue, list(self._encode_rows(queue.node, array))
+    def _encode(self, job: PageJob) -> tuple[PageQueue, list[Columns]]:
+        with job:
+            return job.queue, list(self._encode_rows(job.queue.node, job.array, job.symbols))
 
-    def _encode_rows(self, node: Node, array: pa.Array) -> Iterator[list[tuple[int, EncodedPage]]]:
+    def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
         """Encode an array into one page per leaf, or into several where levels are too many."""
         pages = []
         for leaf in shred(node, array):
-            page = self._encode_leaf(leaf)
+            page = self._encode_leaf(leaf, symbols.get(leaf.node.field.id))
             if page is None:
                 half = len(array) // 2
-                yield from self._encode_rows(node, array.slice(0, half))
-                yield from self._encode_rows(node, array.slice(half))
+                yield from self._encode_rows(node, array.slice(0, half), symbols)
+                yield from self._encode_rows(node, array.slice(half), symbols)
                 return
             if leaf.node.column is None:
                 raise GlaiveError(f"leaf {leaf.node.name!r} of {self._where} has no column")
             pages.append((leaf.node.column, page))
         yield pages
 
-    def _encode_leaf(self, leaf: Shredded) -> EncodedPage | None:
+    def _encode_leaf(self, leaf: Shredded, symbols: PageSymbols | None) -> EncodedPage | None:
         """Encode a leaf as one page; None when its levels are too many for one."""
         if is_blob(leaf.node.field):
             large = self._options.large_chunks
             return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
         wanted = self._wanted[leaf.node.field.id]
-        return encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted)
+        return encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted, symbols)
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):

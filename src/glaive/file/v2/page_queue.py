@@ -1,0 +1,123 @@
+"""Arrays of a field on their way to pages: queued until about a page has come together.
+
+Specification: "Pages" in ``docs/format/container.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.arrow.build import leaf_bits
+from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.choose_cut import page_count
+from glaive.encodings.shared_symbols import PageSymbols, SharedSymbols
+from glaive.file.v2.columns import Node
+
+__all__ = ["PageJob", "PageQueue", "Symbols"]
+
+Symbols = Mapping[int, PageSymbols]
+"""FSST symbols of a page's text, by field id."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageJob:
+    """An array that becomes a page of each column of its field.
+
+    A context manager: encode within it. Other threads may wait for what the first page of a
+    column finds, and go on when it ends, even by an error.
+    """
+
+    queue: PageQueue
+    array: pa.Array
+    symbols: Symbols
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        for symbols in self.symbols.values():
+            if symbols.first:
+                symbols.shared.settle()
+
+
+@dataclass(slots=True)
+class PageQueue:
+    """Arrays of one top-level field that wait for a page.
+
+    ``per_row`` is how many entries a row has in the first of its columns.
+    """
+
+    node: Node
+    budget: int
+    per_row: int
+    arrays: list[pa.Array] = field(default_factory=list)
+    waiting: int = 0
+    written: int = 0
+    _symbols: dict[int, SharedSymbols] | None = None
+
+    def put(self, array: pa.Array) -> None:
+        """Let an array wait."""
+        self.arrays.append(array)
+        self.waiting += _weight(array)
+
+    def jobs(self, *, last: bool) -> Iterator[PageJob]:
+        """Take out arrays of about a page each; a short rest waits on unless it is the last."""
+        for array in self._pages(last=last):
+            first = self._symbols is None
+            if self._symbols is None:
+                texts = [leaf.field.id for leaf in self.node.leaves() if _is_text(leaf.type)]
+                self._symbols = {one: SharedSymbols() for one in texts}
+            found = {one: PageSymbols(shared, first) for one, shared in self._symbols.items()}
+            yield PageJob(self, array, found)
+
+    def _pages(self, *, last: bool) -> Iterator[pa.Array]:
+        """Cut large arrays and join small ones; an array that makes a page is not copied."""
+        arrays, waiting = self.arrays, self.waiting
+        self.arrays, self.waiting = [], 0
+        if last and len(arrays) == 1 and waiting < self.budget:
+            yield arrays[0]
+            return
+        group: list[pa.Array] = []
+        size = 0
+        for array in arrays:
+            weight = _weight(array)
+            if group and size + weight > self.budget * 3 // 2:
+                yield _joined(group)
+                group, size = [], 0
+            group.append(array)
+            size += weight
+            if size >= self.budget:
+                whole, group = _joined(group), []
+                count = page_count(whole, max(1, round(size / self.budget)))
+                step = -(-len(whole) // count)
+                for first in range(0, len(whole), step):
+                    yield whole.slice(first, step)
+                size = 0
+        if group and (last or size >= self.budget // 2):
+            yield _joined(group)
+        elif group:
+            self.arrays, self.waiting = group, size
+
+
+def _weight(array: pa.Array) -> int:
+    """Bytes of an array, and something for one without: levels take room too."""
+    kind = array.type
+    plain = not (pa.types.is_nested(kind) or pa.types.is_null(kind))
+    bits = leaf_bits(kind) if plain else None
+    size = int(array.nbytes) if bits is None else len(array) * bits // 8
+    return max(size, len(array) // 8, 1)
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    joined: pa.Array = concat_arrays(arrays)
+    return joined
+
+
+def _is_text(kind: Any) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,93 @@
+"""Pages of a text column share FSST symbols where one table serves them all."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from glaive.arrow.blocks import Variable
+from glaive.encodings.shared_symbols import Coding, PageSymbols, SharedSymbols, train
+from glaive.encodings.text_stats import VariableStats
+from glaive.encodings.values.fsst import Fsst
+
+ENGLISH = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "again"]
+LATIN = ["arma", "virumque", "cano", "troiae", "qui", "primus", "ab", "oris", "italiam", "fato"]
+
+
+def text(words: list[str], seed: int, count: int = 20_000) -> Variable:
+    picks = np.random.default_rng(seed).integers(0, len(words), (count, 6))
+    values = [" ".join(words[pick] for pick in row).encode() for row in picks]
+    ends = np.cumsum([0, *map(len, values)]).astype("<i4")
+    return Variable(pa.py_buffer(ends), 32, pa.py_buffer(b"".join(values)), count)
+
+
+def test_a_page_like_the_first_uses_its_table() -> None:
+    shared = SharedSymbols()
+    first = PageSymbols(shared, True).coding(text(ENGLISH, 1))
+    second = PageSymbols(shared, False).coding(text(ENGLISH, 2))
+    assert second.table is first.table
+    own = train(text(ENGLISH, 2))
+    assert second.share <= own.share * 1.02
+
+
+def test_a_page_of_other_text_trains_for_itself() -> None:
+    shared = SharedSymbols()
+    first = PageSymbols(shared, True).coding(text(ENGLISH, 1))
+    other = PageSymbols(shared, False).coding(text(LATIN, 2))
+    assert other.table != first.table
+    assert other == train(text(LATIN, 2))
+
+
+def test_the_first_page_trains_once_even_when_it_is_cut() -> None:
+    shared = SharedSymbols()
+    page = PageSymbols(shared, True)
+    assert page.coding(text(ENGLISH, 1)).table is page.coding(text(ENGLISH, 2)).table
+
+
+def test_a_later_page_waits_for_the_first() -> None:
+    shared = SharedSymbols()
+    pages = [VariableStats.of(text(ENGLISH, 1 + at), PageSymbols(shared, not at)) for at in (0, 1)]
+    found: list[Coding] = []
+    threads = [
+        Thread(target=lambda page=page: found.append(page.coding), daemon=True)
+        for page in reversed(pages)
+    ]
+    threads[0].start()
+    threads[0].join(0.05)
+    assert not found
+    threads[1].start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 2
+    assert found[0].table is found[1].table
+
+
+def test_pages_train_for_themselves_when_the_first_found_nothing() -> None:
+    shared = SharedSymbols()
+    shared.settle()
+    assert PageSymbols(shared, False).coding(text(LATIN, 3)) == train(text(LATIN, 3))
+    assert PageSymbols(shared, True).coding(text(LATIN, 3)) == train(text(LATIN, 3))
+
+
+def test_what_is_proposed_is_the_shared_table() -> None:
+    shared = SharedSymbols()
+    for seed, first in ((1, True), (2, False)):
+        stats = VariableStats.of(text(ENGLISH, seed), PageSymbols(shared, first))
+        found = Fsst.propose(stats)
+        assert found is not None
+        coded = shared.wait()
+        assert coded is not None
+        assert found[1].table is coded.table
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_samples_of_few_values_are_all_of_them(turn: int) -> None:
+    from glaive.kernels.fsst_train import sample_strings
+    from glaive.kernels.strings import Strings
+
+    block = text(ENGLISH, 4, 50)
+    sample = sample_strings(Strings(block.offsets, 32, block.data), 50, turn)
+    assert sample.data.size == block.data.size
