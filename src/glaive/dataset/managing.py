@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
+import pyarrow as pa
+
 from glaive.dataset.cleanup import CleanupExplanation, CleanupStats, clean_up, explain
+from glaive.dataset.files import (
+    all_files,
+    drop_dataset,
+    migrate_manifest_names,
+    tracked_files,
+)
 from glaive.dataset.history import describe, describe_all
 from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.references import resolve
@@ -132,3 +141,47 @@ class Managing(OpenedVersion):
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
         return explain(self, policy, include_files=include_files, max_files=max_files)
+
+    # --------------------------------------------------------------------- files
+
+    def all_files(self) -> pa.RecordBatchReader:
+        """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
+        ``last_modified`` (UTC). Those below base paths are not among them.
+        """
+        return all_files(self)
+
+    def tracked_files(
+        self,
+        *,
+        min_version: int | None = None,
+        progress: Callable[[int, int | None], object] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Stream the files that versions consist of: ``version``, ``base_uri``, ``path``,
+        ``type``. ``progress`` is told how many manifests were read, and of how many.
+        """
+        return tracked_files(self, min_version, progress)
+
+    def migrate_manifest_paths_v2(self) -> None:
+        """Name the manifests so that the newest comes first in a listing.
+
+        Must not run beside other writers; may be repeated.
+        """
+        migrate_manifest_names(self.store)
+        self.checkout_latest()
+
+    @staticmethod
+    def drop(
+        base_uri: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        ignore_not_found: bool | None = None,
+    ) -> None:
+        """Delete a dataset and everything below its root.
+
+        Raises
+        ------
+        DatasetNotFoundError
+            Nothing is there; no error with ``ignore_not_found``.
+        OptionError
+            There are files but no manifest that can be read: nothing was deleted.
+        """
+        drop_dataset(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))

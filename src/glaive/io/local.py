@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from stat import S_ISDIR
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from glaive.io.store import BytesLike, ObjectMeta, PutMode
 __all__ = ["LocalSink", "LocalStore"]
 
 _TEMPORARY = ".tmp"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call: large writes go to the page cache fastest in slices."""
 _SMALL = 64 * 1024
@@ -162,6 +163,15 @@ class LocalStore:
                 yield from self.walk(path[:-1])
             elif (status := _status(f"{full}/{name}")) is not None:
                 yield _meta(path, status)
+
+    def remove_folders(self) -> None:
+        """Remove the root and the directories below it, as far as they are empty."""
+        for folder, _, _ in os.walk(self.root, topdown=False):
+            try:
+                os.rmdir(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise from_system(error, folder, "remove") from None
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
         """Temporary files at any depth below a directory: of writers at work, or that failed."""
@@ -377,4 +387,5 @@ def _status(full: str) -> os.stat_result | None:
 
 
 def _meta(path: str, status: os.stat_result) -> ObjectMeta:
-    return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+    changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+    return ObjectMeta(path, status.st_size, changed)

@@ -66,7 +66,7 @@ class FileSet:
         wire = manifest.wire
         if wire.transaction_file:
             self.paths.add(transaction_path(wire.transaction_file))
-        for fragment in wire.fragments:
+        for fragment in map(manifest.fragment_wire, range(manifest.num_fragments)):
             for file in fragment.files:
                 if not file.HasField("base_id"):
                     self.paths.add(data_file_path(file.path))

@@ -1,0 +1,191 @@
+"""The files of a dataset: those there are, those that versions need, and dropping all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from glaive.errors import DatasetNotFoundError, FormatError, ObjectExistsError, OptionError
+from glaive.format.manifest import Manifest
+from glaive.format.paths import (
+    INDICES,
+    VERSIONS,
+    data_file_path,
+    deletion_file_path,
+    manifest_path,
+    parse_manifest_name,
+    transaction_path,
+)
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+from glaive.table.handlers import forget_dataset
+from glaive.table.load import load_manifest, open_latest
+from glaive.table.versions import list_versions
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["all_files", "drop_dataset", "migrate_manifest_names", "tracked_files"]
+
+_PLACES: Final = pa.dictionary(pa.int32(), pa.string())
+_KINDS: Final = pa.dictionary(pa.int8(), pa.string())
+_ALL: Final = pa.schema(
+    [
+        pa.field("base_uri", _PLACES, nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+_TRACKED: Final = pa.schema(
+    [
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("base_uri", _PLACES, nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("type", _KINDS, nullable=False),
+    ]
+)
+_BATCH: Final = 8192
+
+
+def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
+    """Stream the files below the root, with size in bytes and time of the last change (UTC).
+
+    Files below base paths are not among them. As many requests as listing takes.
+    """
+    store = dataset.store
+    found = ((store.uri, one.path, one.size, one.modified) for one in store.walk(""))
+    return _stream(_ALL, found)
+
+
+def tracked_files(
+    dataset: OpenedVersion,
+    min_version: int | None,
+    progress: Callable[[int, int | None], object] | None,
+) -> pa.RecordBatchReader:
+    """Stream the files that versions consist of: ``version``, ``base_uri``, ``path``, ``type``.
+
+    ``progress`` is told how many manifests were read, and of how many. One request per version,
+    one listing per index.
+    """
+    store = dataset.store
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        wanted = [one for one in list_versions(store) if one.version >= (min_version or 0)]
+        for done, location in enumerate(wanted, 1):
+            manifest = load_manifest(store, location)
+            yield (manifest.version, store.uri, location.path, "manifest")
+            for base, path, kind in _files_of(store, manifest):
+                yield (manifest.version, base, path, kind)
+            if progress is not None:
+                progress(done, len(wanted))
+
+    return _stream(_TRACKED, rows())
+
+
+def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        while some := list(islice(rows, _BATCH)):
+            columns: list[Any] = [
+                pa.array(values, field.type)
+                for values, field in zip(zip(*some, strict=True), schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
+    """Place, path and kind of the files of a version, but for its manifest."""
+    bases = {base.id: base.path for base in manifest.wire.base_paths}
+
+    def place(message: Any) -> str:
+        return bases.get(message.base_id, "") if message.HasField("base_id") else store.uri
+
+    if manifest.wire.transaction_file:
+        yield store.uri, transaction_path(manifest.wire.transaction_file), "transaction file"
+    for at in range(manifest.num_fragments):
+        fragment = manifest.fragment_wire(at)
+        for file in fragment.files:
+            yield place(file), data_file_path(file.path), "data file"
+        if fragment.HasField("deletion_file"):
+            gone = fragment.deletion_file
+            path = deletion_file_path(
+                fragment.id, gone.read_version, gone.id, bitmap=bool(gone.file_type)
+            )
+            yield place(gone), path, "deletion file"
+    for index in manifest.indices:
+        folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
+        if not index.HasField("base_id"):
+            for meta in store.walk(folder):
+                yield store.uri, meta.path, "index file"
+
+
+def drop_dataset(
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None,
+    *,
+    ignore_not_found: bool,
+) -> None:
+    """Delete a dataset and everything below its root.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        Nothing is there, and ``ignore_not_found`` is not set.
+    OptionError
+        Something is there, but no manifest that can be read: nothing was deleted.
+    """
+    store = open_store(uri, storage_options)
+    try:
+        open_latest(store)
+    except DatasetNotFoundError:
+        if next(iter(store.walk("")), None) is not None:
+            raise OptionError(
+                f"{store.uri} is not dropped: it is no root of a dataset, but there are files. "
+                "Check the path."
+            ) from None
+        if ignore_not_found:
+            return
+        raise
+    except FormatError as error:
+        raise OptionError(
+            f"{store.uri} is not dropped: its newest manifest cannot be read ({error}). Delete "
+            "the files themselves if they are no longer needed."
+        ) from error
+    # Manifests go last: what was begun can be repeated.
+    paths = [meta.path for meta in store.walk("")]
+    paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
+    store.delete(paths)
+    forget_dataset(store)
+    remove = getattr(store, "remove_folders", None)
+    if remove is not None:
+        remove()
+
+
+def migrate_manifest_names(store: ObjectStore) -> int:
+    """Name all manifests in the way that puts the newest first; returns how many were renamed.
+
+    Must not run beside writers; run again, it goes on where it was stopped. Three requests per
+    manifest.
+    """
+    renamed = 0
+    for meta in list(store.list(VERSIONS)):
+        name = parse_manifest_name(meta.path.rpartition("/")[2])
+        if name is None or name.is_detached or name.scheme == "V2":
+            continue
+        target = manifest_path(name.version, "V2")
+        content = store.get(meta.path)
+        try:
+            store.put(target, [content], mode="create")
+        except ObjectExistsError:
+            if store.get(target) != content:
+                raise
+        store.delete([meta.path])
+        renamed += 1
+    return renamed
