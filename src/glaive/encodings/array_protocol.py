@@ -27,6 +27,7 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
+    from glaive.encodings.probe import Matches, Probe
     from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = [
@@ -145,6 +146,11 @@ class ArrayEncoding(ABC):
     views: ClassVar[bool] = False
     """Whether reading buffers at hand costs nothing, as the array only views them."""
 
+    @property
+    def coded(self) -> bool:
+        """Whether it gives dictionary arrays."""
+        return pa.types.is_dictionary(getattr(self, "kind", None) or pa.null())
+
     structural: ClassVar[bool] = False
     """Whether it gives the shape of a nested column instead of values."""
 
@@ -173,6 +179,18 @@ class ArrayEncoding(ABC):
     @abstractmethod
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
         """Values ``start`` to ``stop`` as one array, 0 ≤ start ≤ stop ≤ count."""
+
+    def find(self, source: Source, probe: Probe, start: int, stop: int) -> Matches | None:
+        """Which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
+
+        None when there is no quicker way than to read them. The default reads values of
+        fixed width, and those of dictionary columns, when the buffers are at hand.
+        """
+        from glaive.encodings.probe import array_matches
+
+        if not source.at_hand or not (probe.any_width or self.coded):
+            return None
+        return array_matches(self.read(source, start, stop), probe, source.where)
 
     def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
         """The values at these positions, any order, repeats allowed.

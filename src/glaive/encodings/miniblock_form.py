@@ -14,7 +14,7 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.chunks import header_size
 from glaive.types import Where
 
-__all__ = ["MiniBlockForm"]
+__all__ = ["MiniBlockForm", "joined_kin"]
 
 MAX_BUFFERS = 64
 """Value buffers per chunk at most; nothing that exists needs more than a handful."""
@@ -27,6 +27,10 @@ MAX_IMPLIED_ITEMS = 65_536
 
 MAX_FORMS = 256
 """Forms to remember; text pages have one each, as it includes their symbol table."""
+
+
+MAX_JOINED_DICTIONARY = 32 * 1024
+"""Bytes of a dictionary at most in pages that are read as one: all of them are loaded."""
 
 
 @lru_cache(maxsize=64)
@@ -177,3 +181,18 @@ def _check_repetition(max_rep: int, rep: ValueEncoding | None, depth: int, where
             found=f"depth {depth}",
             where=where,
         )
+
+
+def joined_kin(form: MiniBlockForm, page: PageBytes) -> object:
+    """What pages with lists must have in common to be read as one.
+
+    Their encodings, and the mapping that their chunks lie in.
+    """
+    if page.at_hand is None or not page.ranges:
+        return None
+    if form.dictionary is not None and (
+        # Indices are moved to the place of their dictionary among all of them.
+        getattr(form.value, "bits", 0) < 32 or page.ranges[2].size > MAX_JOINED_DICTIONARY
+    ):
+        return None
+    return form, page.at_hand[1].address - page.ranges[1].offset

@@ -39,7 +39,9 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
+    from glaive.encodings.probe import Matches, Probe
     from glaive.format.pb import encodings21_pb2 as pb
+    from glaive.kernels.match import WordTest
 
 __all__ = [
     "EncodedBlocks",
@@ -247,6 +249,23 @@ class ValueEncoding(ABC):
         np.cumsum(chunks.counts[:-1], out=first[1:])
         return take_block(block, first[chunk] + index)
 
+    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+        """Which values of all chunks pass, one bit each without gaps.
+
+        None when they are no words of ``test.bits`` bits. The default decodes all values;
+        override where chunks can be told one by one, while they are in the cache.
+        """
+        from glaive.arrow.blocks import FixedWidth
+        from glaive.kernels.match import match_pieces
+
+        if self.number_bits != test.bits:
+            return None
+        block = self.decode_mini(chunks)
+        if not isinstance(block, FixedWidth) or block.bits != test.bits:
+            return None
+        whole = np.zeros(1, np.int64), np.array([block.count], np.int64)
+        return match_pieces(block.values, *whole, test, chunks.where)
+
     def take_one(
         self,
         data: pa.Buffer,
@@ -361,3 +380,11 @@ class PageReader(ABC):
     @abstractmethod
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
         """The rows at these positions of the page, any order, repeats allowed."""
+
+    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+        """Which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
+
+        For pages of columns that are not nested. None when there is no quicker way than to
+        read the rows.
+        """
+        return None

@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.conditions import Condition, IsNull
 from glaive.arrow.extensions import to_type
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch
-from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
+from glaive.file.protocol import BoundColumn, BoundColumns, Entries, Searchable
+from glaive.types import RowRange
 
 __all__ = ["PresentedColumn", "PresentedColumns", "present"]
 
@@ -31,6 +33,9 @@ class PresentedColumn(Searchable):
         self._present: Callable[[Any], Any] = partial(to_type, kind=field.type, where=where)
         self.field = field
         self.num_rows = column.num_rows
+        kind = field.type
+        seen = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        self._stored = column.field.type.equals(seen)
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which pages begin."""
@@ -43,6 +48,22 @@ class PresentedColumn(Searchable):
     def take(self, rows: NDArray[np.int64]) -> Any:
         """The rows at these positions, in this order."""
         return self._present(self._column.take(rows))
+
+    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows that pass, where conditions see what files store."""
+        if self._stored or isinstance(condition, IsNull):
+            return self._column.find(condition, start, stop)
+        return None
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows that pass, where conditions see what files store."""
+        return self._column.find_entries(passing, start, stop) if self._stored else None
+
+    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
+        """The parts in which rows may pass."""
+        if self._stored:
+            return self._column.prune(condition, start, stop)
+        return super().prune(condition, start, stop)
 
     def plan_read(self, start: int, stop: int) -> Any:
         """``read`` as a value."""

@@ -13,7 +13,7 @@ Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,13 @@ from glaive.encodings.arrays.binary import Binary, offset_bits
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.plan import chain, join
+from glaive.encodings.probe import Matches, Probe, array_matches, match_array
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.dictionary import expand_dictionary
+from glaive.kernels.match import test_of_flags
 from glaive.kernels.strings import Strings
 from glaive.types import Where
 
@@ -128,6 +130,22 @@ class Dictionary(ArrayEncoding):
         """Take the indices, and read the items unless they were before."""
         return self._with_items(source, self.indices.take(source, rows))
 
+    def find(self, source: Source, probe: Probe, start: int, stop: int) -> Matches | None:
+        """Ask for each item once, then look for the indices of those that pass."""
+        if not source.at_hand:
+            return None
+        if pa.types.is_dictionary(self.kind) or probe.every is not None:
+            return array_matches(self.read(source, start, stop), probe, source.where)
+        asked: _Asked | None = source.kept.get(_Asked)
+        if asked is None or not asked.probe.same(probe):
+            items = self.items.read(source, 0, self.num_items)
+            found = probe.test_entries(items)
+            flags = np.append(found.nulls, found.flags)
+            asked = source.kept[_Asked] = _Asked(probe, flags)
+        indices: Any = self.indices.read(source, start, stop)
+        test = test_of_flags(indices.type.bit_width, asked.flags)
+        return Matches(match_array(indices, test, source.where))
+
     def _with_items(self, source: Source, indices: Any) -> Fetch[pa.Array] | pa.Array:
         text = not pa.types.is_dictionary(self.kind)
         if self in source.kept:
@@ -180,6 +198,13 @@ class Dictionary(ArrayEncoding):
         return pa.DictionaryArray.from_arrays(
             indices, items.values, ordered=self.kind.ordered, safe=False
         )
+
+
+class _Asked(NamedTuple):
+    """Which indices a probe lets pass: kept, as scans ask range by range."""
+
+    probe: Probe
+    flags: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
 from glaive.encodings.plan import join
+from glaive.encodings.probe import Matches, Probe, array_matches
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
@@ -93,6 +94,14 @@ class Nullable(ArrayEncoding):
         if self.validity is None:
             return values
         return join([values, self.validity.read(source, start, stop)], _with_validity)
+
+    def find(self, source: Source, probe: Probe, start: int, stop: int) -> Matches | None:
+        """Leave it to the values when all are there."""
+        if self.values is not None and self.validity is None:
+            return self.values.find(source, probe, start, stop)
+        if self.values is None:
+            return array_matches(all_null(self.kind, stop - start), probe, source.where)
+        return ArrayEncoding.find(self, source, probe, start, stop)
 
     def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
         """Take values and validity at once."""

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
 from glaive.encodings.limits import LevelLimits, check_levels, level_limits, read_layers
+from glaive.encodings.probe import Matches, Probe, leaf_matches
 from glaive.encodings.protocol import (
     EncodedPage,
     Fetch,
@@ -147,6 +148,11 @@ class ConstantPage(PageReader):
             return self._leaf(loaded, at, entries, len(rows))
 
         return self._with(pick)
+
+    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+        """Test the one value."""
+        leaf = self.read(start, stop)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self.page.where)
 
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
         if self.loaded is not None:

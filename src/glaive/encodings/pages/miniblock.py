@@ -36,9 +36,11 @@ from glaive.arrow.slices import slice_block
 from glaive.encodings.chunk_table import ChunkTable
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.miniblock_chunks import ChunkReader, Items
-from glaive.encodings.miniblock_form import MiniBlockForm
+from glaive.encodings.miniblock_find import Asked, find_in_chunks
+from glaive.encodings.miniblock_form import MiniBlockForm, joined_kin
 from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader, empty_leaf
 from glaive.encodings.miniblock_lists import ListReader
+from glaive.encodings.probe import Matches, Probe
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import page_layout
 from glaive.errors import RowIndexError
@@ -66,6 +68,7 @@ class Opened:
     chunks: ChunkReader
     levels: LevelReader
     lists: ListReader | None
+    asked: Asked | None = None
 
     @classmethod
     def of(
@@ -101,7 +104,7 @@ class MiniBlockPage(PageReader):
         self.num_dictionary_items = num_dictionary_items
         self._small: Opened | None = None
         if page.at_hand is not None and form.limits.max_rep:
-            self.kin = _joined_kin(form, page)
+            self.kin = joined_kin(form, page)
 
     @property
     def nbytes(self) -> int:
@@ -147,6 +150,15 @@ class MiniBlockPage(PageReader):
         elif not len(rows):
             return empty_leaf(self.form)
         return self._with_small(partial(self._take, rows), whole=False)
+
+    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+        """Test the chunks of a mapped page without lists, one by one in the cache."""
+        at_hand, form = self.page.at_hand, self.form
+        if at_hand is None or form.limits.max_rep or len(form.layers) != 1:
+            return None
+        small = self._small or self._load(_without_chunks(at_hand))
+        rows = (start, stop)
+        return find_in_chunks(form, small, at_hand[1], rows, probe, self.page.where)
 
     # ------------------------------------------------------------------ fetching
 
@@ -371,25 +383,6 @@ class MiniBlockPage(PageReader):
 
     def _no_row(self, row: int) -> RowIndexError:
         return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
-
-
-MAX_JOINED_DICTIONARY = 32 * 1024
-"""Bytes of a dictionary at most in pages that are read as one: all of them are loaded."""
-
-
-def _joined_kin(form: MiniBlockForm, page: PageBytes) -> object:
-    """What pages with lists must have in common to be read as one.
-
-    Their encodings, and the mapping that their chunks lie in.
-    """
-    if page.at_hand is None or not page.ranges:
-        return None
-    if form.dictionary is not None and (
-        # Indices are moved to the place of their dictionary among all of them.
-        getattr(form.value, "bits", 0) < 32 or page.ranges[2].size > MAX_JOINED_DICTIONARY
-    ):
-        return None
-    return form, page.at_hand[1].address - page.ranges[1].offset
 
 
 def _without_chunks(buffers: Sequence[T]) -> list[T]:

@@ -37,6 +37,7 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_one,
 )
+from glaive.kernels.match import WordTest, match_inline
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -95,6 +96,13 @@ class InlineBitpacking(ValueEncoding):
         return self.decode_blocks(
             chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
         )
+
+    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+        """Unpack and compare one chunk after the other; skip those too narrow to pass."""
+        if test.bits != self.bits:
+            return None
+        starts, sizes = chunks.starts[0], chunks.sizes[0]
+        return match_inline(chunks.data, starts, sizes, chunks.counts, test, chunks.where)
 
     def take_mini(
         self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]

@@ -29,6 +29,7 @@ from glaive.encodings.stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array
 from glaive.kernels.flat import join_bits, take_flat
+from glaive.kernels.match import WordTest, match_pieces
 from glaive.kernels.zipped import gather_pieces
 from glaive.types import Where
 
@@ -92,6 +93,13 @@ class Flat(ValueEncoding):
         return self._join(
             chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
         )
+
+    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+        """Compare the values where they are."""
+        if test.bits != self.bits:
+            return None
+        self._check(chunks.sizes[0], chunks.counts, chunks.where)
+        return match_pieces(chunks.data, chunks.starts[0], chunks.counts, test, chunks.where)
 
     def take_mini(
         self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
@@ -166,14 +174,7 @@ class Flat(ValueEncoding):
         """Values go into a full-zip page as they are."""
         return fixed_width(block, self.bits, self.wire_name)
 
-    def _join(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
-    ) -> FixedWidth:
+    def _check(self, sizes: NDArray[np.int64], counts: NDArray[np.int64], where: Where) -> None:
         # As many values as the bytes can hold at most: products of them cannot wrap around.
         wrong = (counts > 8 * sizes // self.bits) | (sizes != (counts * self.bits + 7) // 8)
         if wrong.any():
@@ -185,6 +186,16 @@ class Flat(ValueEncoding):
                 found=f"{sizes[i]} bytes",
                 where=where,
             )
+
+    def _join(
+        self,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        where: Where,
+    ) -> FixedWidth:
+        self._check(sizes, counts, where)
         total = int(counts.sum())
         if len(counts) == 0:
             return FixedWidth(data.slice(0, 0), self.bits, 0)

@@ -9,15 +9,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.build import all_null
+from glaive.arrow.conditions import Condition
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.plan import join
+from glaive.encodings.probe import Probe, array_matches, probe_entries, probe_for
 from glaive.encodings.protocol import Fetch
 from glaive.errors import RowIndexError
 from glaive.file.drive import drive
-from glaive.file.legacy.nodes import Node
-from glaive.file.protocol import Searchable
+from glaive.file.legacy.nodes import Node, offset_bits
+from glaive.file.protocol import Entries, Searchable
 from glaive.format.fields import Field
 from glaive.io.store import RangeReader
+from glaive.kernels.match import list_rows
+from glaive.types import Where
 
 __all__ = ["LegacyColumns", "LegacyField"]
 
@@ -58,13 +62,16 @@ class LegacyField(Searchable):
         """The rows at these positions, in this order."""
         return drive(self._reader, self.plan_take(rows))
 
-    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
+    def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_rows:
             raise RowIndexError(
                 f"rows {start}..{stop} of a file with {self.num_rows} rows (in "
                 f"{self._reader.path}, column {self.field.name!r})"
             )
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        self._check_range(start, stop)
         if start == stop:
             return all_null(self.field.type, 0)
         batches = self._batches
@@ -76,6 +83,27 @@ class LegacyField(Searchable):
         return self._node.read(
             Spans(page, begins - edges[:-1], np.minimum(edges[1:], stop) - begins)
         )
+
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
+        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        return self._search(probe_for(condition, self.field.type), start, stop)
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is to be made once per distinct value."""
+        return self._search(probe_entries(passing, self.field.type), start, stop)
+
+    def _search(self, probe: Probe, start: int, stop: int) -> Int64s | None:
+        self._check_range(start, stop)
+        coded = pa.types.is_dictionary(self.field.type)
+        if not self._reader.mapped or pa.types.is_nested(self.field.type):
+            return None
+        if not (coded or (probe.any_width and offset_bits(self.field.type) is None)):
+            return None
+        where = Where(self._reader.path, None, self.field.name)
+        matches = array_matches(self.read(start, stop), probe, where)
+        if matches is None:
+            return None
+        return list_rows(matches.bits, matches.begin, stop - start, start)
 
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""

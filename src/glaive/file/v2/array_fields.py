@@ -20,9 +20,11 @@ from glaive.arrow.build import all_null, list_array
 from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
 from glaive.encodings.arrays.list import List
 from glaive.encodings.plan import chain, join
+from glaive.encodings.probe import Probe, masked
 from glaive.encodings.protocol import Fetch
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels.ends import Ends, Spans
+from glaive.kernels.match import list_rows
 from glaive.kernels.strings import MAX_32
 from glaive.types import Where
 
@@ -138,6 +140,24 @@ class LeafReader:
             return all_null(self._kind, 0)
         steps, back = self._column.take(rows)
         return join([step for _, step in steps], partial(self._restored, back))
+
+    def find(self, probe: Probe, start: int, stop: int) -> Rows | None:
+        """Rows that pass, page by page; None when the first of them cannot tell."""
+        column = self._column
+        found: list[Rows] = []
+        at = bisect_right(column.starts, start) - 1
+        while start < stop:
+            page, base = column.pages[at], column.starts[at]
+            end = min(stop, base + page.rows)
+            matches = page.encoding.find(page.source, probe, start - base, end - base)
+            if matches is None:
+                if not found or not page.source.at_hand:
+                    return None
+                array: Any = page.encoding.read(page.source, start - base, end - base)
+                matches = masked(array, probe)
+            found.append(list_rows(matches.bits, matches.begin, end - start, start))
+            start, at = end, at + 1
+        return np.concatenate([np.empty(0, np.int64), *found]) if len(found) != 1 else found[0]
 
     def _joined(self, arrays: list[Any]) -> Any:
         if len(arrays) == 1:

@@ -13,15 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.conditions import Condition
 from glaive.encodings.array_protocol import Source
 from glaive.encodings.arrays.binary import offset_bits
 from glaive.encodings.memory import PAGE_BYTES
+from glaive.encodings.probe import Probe, probe_entries, probe_for
 from glaive.encodings.protocol import Fetch
 from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.drive import drive
 from glaive.file.profile import FormatProfile
-from glaive.file.protocol import Searchable
+from glaive.file.protocol import Entries, Searchable
 from glaive.file.v2.array_blobs import BlobReader
 from glaive.file.v2.array_columns import array_tree, number_array_columns
 from glaive.file.v2.array_fields import (
@@ -79,12 +81,28 @@ class ArrayField(Searchable):
         """The rows at these positions, in this order."""
         return drive(self._reader, self.plan_take(rows))
 
-    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
+    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        return self._search(probe_for(condition, self.field.type), start, stop)
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
+        """``find`` by a test that is to be made once per distinct value."""
+        return self._search(probe_entries(passing, self.field.type), start, stop)
+
+    def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
+        self._check_range(start, stop)
+        node = self._node
+        return node.find(probe, start, stop) if isinstance(node, LeafReader) else None
+
+    def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_rows:
             raise RowIndexError(
                 f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
             )
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        self._check_range(start, stop)
         return self._node.read(start, stop)
 
     def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:

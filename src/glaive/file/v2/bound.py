@@ -17,15 +17,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
+from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.probe import Matches, Probe, leaf_matches, masked, probe_entries, probe_for
 from glaive.encodings.protocol import Fetch, Leaf, PageReader
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.drive import chain, drive, join
-from glaive.file.protocol import Searchable
+from glaive.file.protocol import Entries, Searchable
 from glaive.file.v2.columns import Node
 from glaive.file.v2.grouped import GroupedPage
 from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.io.store import RangeReader
+from glaive.kernels.match import list_rows
 from glaive.types import Where
 
 __all__ = ["Column", "FieldColumns", "FileColumns"]
@@ -153,10 +156,7 @@ class FieldColumns(Searchable):
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """``read`` as a value."""
-        if not 0 <= start <= stop <= self.num_rows:
-            raise RowIndexError(
-                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
-            )
+        self._check_range(start, stop)
         cuts = self._cuts
         first = bisect_right(cuts, start) - 1
         if start == stop:
@@ -169,6 +169,12 @@ class FieldColumns(Searchable):
             steps.append(self._read_segment(start, end))
             start, first = end, first + 1
         return join(steps, concat_arrays)
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
+            )
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
@@ -197,6 +203,42 @@ class FieldColumns(Searchable):
     def _no_rows(self) -> pa.Array:
         empty: pa.Array = pa.nulls(0, self.field.type)
         return empty
+
+    # ------------------------------------------------------------------ conditions
+
+    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        return self._search(probe_for(condition, self._node.type), start, stop)
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
+        """``find`` by a test that is to be made once per distinct value."""
+        return self._search(probe_entries(passing, self._node.type), start, stop)
+
+    def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
+        self._check_range(start, stop)
+        if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
+            return None
+        found: list[NDArray[np.int64]] = []
+        cuts = self._cuts
+        at = bisect_right(cuts, start) - 1
+        while start < stop:
+            end = min(stop, cuts[at + 1])
+            matches = self._search_page(probe, at, start - cuts[at], end - cuts[at])
+            if matches is None:
+                if not found:
+                    return None
+                matches = masked(self.read(start, end), probe)
+            found.append(list_rows(matches.bits, matches.begin, end - start, start))
+            start, at = end, at + 1
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+
+    def _search_page(self, probe: Probe, at: int, start: int, stop: int) -> Matches | None:
+        page = self._pages[at]
+        matches = page.find(probe, start, stop)
+        if matches is not None or not probe.any_width:
+            return matches
+        leaf = page.read(start, stop)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self._where)
 
     # ------------------------------------------------------------------ positions
 

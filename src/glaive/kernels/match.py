@@ -1,0 +1,270 @@
+"""Which words pass a test, without an array of the words: as bits, and as row numbers.
+
+A test on words of 8 to 64 bits is a set of ranges. Signed numbers, floats, dates and single
+values all come down to a few of them (``glaive.encodings.probe``), and so does what is left
+of a dictionary: the indices of the entries that pass.
+
+Specification of the packed chunks: "Bit-packing" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._bitpack_checks import BLOCK
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels.bitpack import unpack_inline
+from glaive.kernels.flat import join_bits
+
+__all__ = [
+    "WordTest",
+    "count_rows",
+    "exercise",
+    "list_rows",
+    "match_inline",
+    "match_pieces",
+    "test_of_flags",
+]
+
+Int64s = NDArray[np.int64]
+UInt64s = NDArray[np.uint64]
+
+_FEW = 16
+"""Ranges up to which they are compared one by one."""
+
+_TABLE_BITS = 16
+"""Words up to this width have a table: 64 KiB."""
+
+_SIEVED = 16
+"""Ranges up to this span are sieved by the hashes of their words."""
+
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+_SLACK = 24
+"""Bytes that loops may write behind the last bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordTest:
+    """The words ``lows[i]`` to ``lows[i] + spans[i]`` of ``bits`` bits pass.
+
+    Ranges ascend and do not touch; the last may go on at 0 behind the largest word. With a
+    ``limit`` (≥ 0) words above it are damage; ``table``, if given, says of each word up to
+    the limit whether it passes (0 or 1), as the ranges do. ``sieve`` are 65,536 bits, those
+    of the hashes of all words that pass set.
+    """
+
+    bits: int
+    lows: UInt64s
+    spans: UInt64s
+    limit: int = -1
+    table: NDArray[np.uint8] | None = None
+    sieve: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> WordTest:
+        """A test without a limit, made ready for many ranges."""
+        lows, spans = np.ascontiguousarray(lows, np.uint64), np.ascontiguousarray(spans, np.uint64)
+        made = cls(bits, lows, spans)
+        if len(lows) <= _FEW:
+            return made
+        if bits <= _TABLE_BITS:
+            words = np.arange(1 << bits, dtype=np.uint64)
+            return cls(bits, lows, spans, table=made.flags(words).view(np.uint8))
+        if int(spans.max()) > _SIEVED:
+            return made
+        sizes = spans.astype(np.int64) + 1
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        words = np.repeat(lows, sizes) + within.astype(np.uint64)
+        flags = np.zeros(1 << 16, np.bool_)
+        flags[((words & np.uint64((1 << bits) - 1)) * _HASH) >> np.uint64(48)] = True
+        return cls(bits, lows, spans, sieve=np.packbits(flags, bitorder="little"))
+
+    def flags(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
+        """Which of some words pass."""
+        if not len(self.lows):
+            return np.zeros(len(words), np.bool_)
+        found = words.astype(np.uint64)
+        # Words before all ranges can only be in the last one, which may go on at 0.
+        at = np.searchsorted(self.lows, found, side="right") - 1
+        moved = (found - self.lows[at]) & np.uint64((1 << self.bits) - 1)
+        passing: NDArray[np.bool_] = moved <= self.spans[at]
+        return passing
+
+
+def test_of_flags(bits: int, flags: NDArray[np.bool_]) -> WordTest:
+    """The test that the numbers of the set flags pass; higher numbers are damage."""
+    padded = np.zeros(len(flags) + 2, np.int8)
+    padded[1:-1] = flags
+    edges = np.flatnonzero(np.diff(padded))
+    lows, stops = edges[::2].astype(np.uint64), edges[1::2].astype(np.uint64)
+    table = None
+    if len(lows) > _FEW:
+        table = np.ascontiguousarray(flags, np.bool_).view(np.uint8)
+    return WordTest(bits, lows, stops - lows - np.uint64(1), len(flags) - 1, table)
+
+
+def match_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    test: WordTest,
+    where: object,
+) -> pa.Buffer:
+    """Which of the first ``counts[i]`` ≤ 1,024 values of every inline chunk pass.
+
+    Parameters
+    ----------
+    data, starts, sizes
+        Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``, in bytes.
+
+    Returns
+    -------
+    pyarrow.Buffer
+        One bit per value, chunk after chunk without gaps.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk lies outside ``data``, its width is above that of the words, its size is not
+        the one its width asks for, or a word is above the limit of the test.
+    """
+    bits = test.bits
+    starts, sizes, counts = checks.aligned(bits, starts, sizes, counts)
+    total = checks.total(counts, BLOCK * len(counts), where)
+    if not use_loops(total):
+        words = unpack_inline(data, starts, sizes, counts, bits, where)
+        return _match_numpy(as_array(words, f"<u{bits // 8}")[:total], test, where)
+    from glaive.kernels.loops import match as loops
+
+    chunks = len(starts)
+    target = allocate((total + 7) // 8, _SLACK)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    bad = loops.match_inline(
+        data.address, data.size, address(starts), address(sizes), address(counts), chunks, bits,
+        *_addresses(test), target.address, total, scratch.address,
+    )  # fmt: skip
+    if bad >= chunks:
+        raise _beyond(test, where)
+    if bad >= 0:
+        raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], bits, where)
+    return target
+
+
+def match_pieces(
+    data: pa.Buffer, starts: Int64s, counts: Int64s, test: WordTest, where: object
+) -> pa.Buffer:
+    """Which of ``counts[i]`` plain words from byte ``starts[i]`` of ``data`` on pass.
+
+    Words need no alignment. Returns one bit per word, piece after piece without gaps.
+
+    Raises
+    ------
+    CorruptFileError
+        A piece lies outside ``data``, or a word is above the limit of the test.
+    """
+    bits = test.bits
+    starts, counts = checks.aligned(bits, starts, counts)
+    word = bits // 8
+    bad = (starts < 0) | (counts < 0) | (starts > data.size)
+    bad |= counts > (data.size - starts) // word
+    if bad.any():
+        at = int(bad.argmax())
+        raise CorruptFileError(
+            "plain values",
+            expected=f"{counts[at]} values of {bits} bits within {data.size} bytes",
+            found=f"they begin at byte {starts[at]}",
+            where=where,
+        )
+    total = int(counts.sum())
+    if not use_loops(total):
+        words = join_bits(data, starts, counts * bits, where)
+        return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
+    from glaive.kernels.loops import match as loops
+
+    target = allocate((total + 7) // 8, _SLACK)
+    found = loops.match_pieces(
+        data.address, address(starts), address(counts), len(starts), bits, *_addresses(test),
+        target.address,
+    )  # fmt: skip
+    if found >= 0:
+        raise _beyond(test, where)
+    return target
+
+
+def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
+    """How many of ``count`` bits from bit ``begin`` on are set."""
+    _check_bits(bits, begin, count)
+    if not use_loops(count):
+        return int(np.count_nonzero(_flags(bits, begin, count)))
+    from glaive.kernels.loops import match as loops
+
+    return int(loops.count_set(bits.address, begin, begin + count))
+
+
+def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
+    """Numbers of the set bits, ascending, where bit ``begin`` is number ``first``."""
+    _check_bits(bits, begin, count)
+    if not use_loops(count):
+        return np.flatnonzero(_flags(bits, begin, count)) + first
+    from glaive.kernels.loops import match as loops
+
+    found = np.empty(loops.count_set(bits.address, begin, begin + count), np.int64)
+    if len(found):
+        loops.list_set(bits.address, begin, begin + count, first, address(found))
+    return found
+
+
+def _addresses(test: WordTest) -> tuple[int, int, int, int, int, int]:
+    table = 0 if test.table is None else address(test.table)
+    sieve = 0 if test.sieve is None else address(test.sieve)
+    ranges = len(test.lows)
+    lows, spans = (address(test.lows), address(test.spans)) if ranges else (0, 0)
+    return lows, spans, ranges, table, sieve, test.limit
+
+
+def _match_numpy(words: NDArray[np.unsignedinteger], test: WordTest, where: object) -> pa.Buffer:
+    if test.limit >= 0 and len(words) and int(words.max()) > test.limit:
+        raise _beyond(test, where)
+    return as_buffer(np.packbits(test.flags(words), bitorder="little"))
+
+
+def _flags(bits: pa.Buffer, begin: int, count: int) -> NDArray[np.bool_]:
+    first, skip = divmod(begin, 8)
+    part = as_array(bits)[first : (begin + count + 7) // 8]
+    return np.unpackbits(part, count=skip + count, bitorder="little")[skip:].view(np.bool_)
+
+
+def _check_bits(bits: pa.Buffer, begin: int, count: int) -> None:
+    if begin < 0 or count < 0 or begin + count > 8 * bits.size:
+        raise ValueError(f"{count} bits from bit {begin} on of {bits.size} bytes")
+
+
+def _beyond(test: WordTest, where: object) -> CorruptFileError:
+    return CorruptFileError(
+        "dictionary indices",
+        expected=f"unsigned numbers up to {test.limit}",
+        found="a larger one",
+        where=where,
+    )
+
+
+def exercise() -> None:
+    """Call every door once with little data."""
+    from glaive.kernels.bitpack import chunk_widths, pack_inline
+
+    values = as_buffer(np.arange(BLOCK, dtype="<u2"))
+    packed, sizes = pack_inline(values, BLOCK, 16, chunk_widths(values, BLOCK, 16))
+    counts = np.array([BLOCK], np.int64)
+    test = test_of_flags(16, np.ones(BLOCK, np.bool_))
+    match_inline(as_buffer(packed), np.zeros(1, np.int64), sizes, counts, test, "warm-up")
+    found = match_pieces(values, np.zeros(1, np.int64), counts, test, "warm-up")
+    count_rows(found, 0, BLOCK)
+    list_rows(found, 0, BLOCK, 0)
