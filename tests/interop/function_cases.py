@@ -388,6 +388,147 @@ def _leave_out(text: str) -> bool:
 
 CONDITIONAL = [text for text in CONDITIONAL if not _leave_out(text)]
 
+HASHES = [
+    *(
+        f"{name}({x})"
+        for name in ("md5", "sha224", "sha256", "sha384", "sha512")
+        for x in ("s", "ls", "ds", "x", "''", "NULL", "i64")
+    ),
+    *(
+        f"digest({x}, '{name}')"
+        for name in (
+            "md5",
+            "sha224",
+            "sha256",
+            "sha384",
+            "sha512",
+            "blake2s",
+            "blake2b",
+            "blake3",
+            "SHA256",
+            "sha1",
+        )
+        for x in ("s", "x")
+    ),
+    "digest(s, NULL)",
+    "digest(s, s2)",
+    "digest(s)",
+    *(f"digest(repeat(s, {count}), 'blake3')" for count in (20, 200, 700)),
+    *(
+        f"encode({x}, {name})"
+        for x in ("s", "ls", "ds", "x", "NULL", "i64")
+        for name in ("'hex'", "'base64'", "'base64pad'", "'HEX'", "NULL", "s2")
+    ),
+    *(
+        f"decode(encode({x}, '{name}'), '{name}')"
+        for x in ("s", "ls", "x", "NULL")
+        for name in ("hex", "base64", "base64pad")
+    ),
+    *(
+        f"decode({text}, '{name}')"
+        for text in (
+            "'YQ=='",
+            "'YQ='",
+            "'YQ==='",
+            "'YWJj='",
+            "'Y='",
+            "'YQ'",
+            "'YR'",
+            "'Y'",
+            "'Y Q'",
+            "'_-A'",
+            "'/+A'",
+            "'6A6b'",
+            "'6'",
+            "'6g'",
+            "''",
+            "'é'",
+            "s",
+        )
+        for name in ("hex", "base64", "base64pad")
+    ),
+]
+PATTERNS = [
+    "'a'",
+    "''",
+    "'[a-c]+'",
+    "'(a)(b)?'",
+    "'(b)|(X)'",
+    "'^\\s*(\\w+)'",
+    "'\\d'",
+    "'é|ß'",
+    "'[^a-z]'",
+    "'A'",
+    "'x*'",
+    "'(?i)AB'",
+    "'\\p{Lu}'",
+    "'[[:alpha:]]'",
+    "'a{2}'",
+    "'(?P<n>[abX])'",
+    "'\\x61'",
+    "'\\x{e9}'",
+    "'\\u00e9'",
+    "'[\\w,]+$'",
+    "'.'",
+    "NULL",
+    "s2",
+    "'('",
+    "'a{x'",
+    "'[a'",
+    "'\\1'",
+    "'(?<=a)b'",
+    "'(?q)a'",
+    "'**'",
+    "'\\'",
+]
+REGEXES = [
+    *(
+        f"{name}({text}, {pattern})"
+        for name in ("regexp_like", "regexp_match", "regexp_count", "regexp_instr")
+        for text in ("s", "ls", "ds")
+        for pattern in PATTERNS
+    ),
+    *(
+        f"{name}(s, {pattern}, {flags})"
+        for name in ("regexp_like", "regexp_match")
+        for pattern in ("'A'", "'B.C'", "'^a'", "s2")
+        for flags in ("'i'", "'is'", "''", "NULL", "'g'", "'q'", "'U'", "'m'")
+    ),
+    *(
+        f"regexp_replace({text}, {pattern}, {other}{flags})"
+        for text in ("s", "ls")
+        for pattern in PATTERNS
+        for other in ("'<>'", "'[\\1$2]'", "'$n-${n}'", "s2", "'$$\\\\'")
+        for flags in ("", ", 'g'", ", 'gi'")
+    ),
+    "regexp_replace(s, 'a', NULL)",
+    "regexp_replace(s, 'a', 'b', NULL)",
+    "regexp_replace(ds, 'a', 'b')",
+    "regexp_replace(s, 'a', 'b', 'q')",
+    *(
+        f"regexp_count(s, {pattern}, {start}{flags})"
+        for pattern in ("'a'", "''", "'[a-z]'")
+        for start in ("1", "2", "5", "99", "0", "-1", "NULL", "n")
+        for flags in ("", ", 'i'", ", NULL")
+    ),
+    *(
+        f"regexp_instr(s, {pattern}, {start}{more})"
+        for pattern in ("'a'", "'[a-z]'", "'(a)(b)'", "'b|X'")
+        for start in ("1", "2", "99", "0")
+        for more in (
+            "",
+            ", 1",
+            ", 2",
+            ", 3",
+            ", 0",
+            ", 1, 'i'",
+            ", 1, '', 1",
+            ", 1, '', 2",
+            ", 1, '', 5",
+        )
+    ),
+]
+
 # The reference answers from the text alone, before it looks at values, and a decimal with too
 # many digits goes unseen there.
 NUMBERS = [
@@ -406,5 +547,5 @@ NUMBERS = [
     )
 ]
 
-CASES = list(dict.fromkeys([*STRINGS, *NUMBERS, *CONDITIONAL]))
+CASES = list(dict.fromkeys([*STRINGS, *NUMBERS, *CONDITIONAL, *HASHES, *REGEXES]))
 NAMES: list[str] = []

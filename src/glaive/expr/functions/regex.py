@@ -1,0 +1,304 @@
+"""Regular expressions: does one match, where, how often, what, and replacing it.
+
+Patterns that are constants are one call of Arrow's engine; patterns of a column are one call
+for each distinct pattern. ``regexp_instr`` with another match than the first cuts the text at
+each match before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import (
+    INTEGER,
+    LOOSE_TEXT,
+    TEXT,
+    signature,
+    widest_text,
+)
+from glaive.expr.functions.regex_syntax import Pattern, translate
+from glaive.expr.functions.registry import function
+from glaive.expr.functions.values import Characters, count_rows, spread
+
+__all__: list[str] = []
+
+_MOST_STEPS = 10_000
+
+
+def _by_pattern(
+    kind: Any,
+    compute: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    *,
+    unless_null: Callable[[tuple[Any, ...]], bool] = lambda values: None in values,
+) -> Any:
+    """Call ``compute(text, *constants)`` once for each distinct set of the other arguments.
+
+    Rows with a null among the others are null, or as ``unless_null`` says.
+    """
+    rows = count_rows(arguments)
+    text, *others = (spread(argument, rows) for argument in arguments)
+    if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
+        given = tuple(other.as_py() for other in arguments[1:])
+        return pa.nulls(rows, kind) if unless_null(given) else compute(text, *given)
+    keys = list(zip(*(other.to_pylist() for other in others), strict=True))
+    numbers: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in enumerate(keys):
+        numbers.setdefault(key, []).append(row)
+    pieces, order = [], []
+    for key, places in numbers.items():
+        some = text.take(pa.array(places, pa.int64()))
+        made = pa.nulls(len(places), kind) if unless_null(key) else compute(some, *key)
+        pieces.append(made.cast(kind))
+        order.extend(places)
+    return pa.concat_arrays(pieces).take(pa.array(np.argsort(np.array(order, np.int64))))
+
+
+def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
+    if pattern.bounded and not pc.all(pc.string_is_ascii(text)).as_py() and len(text):
+        raise FilterError(
+            f"regular expression {source!r}: \\b and \\B know ASCII letters only, and a row has "
+            "others; name the letters beside the word instead, such as [^\\w]"
+        )
+    try:
+        return compute()
+    except pa.ArrowInvalid as error:
+        raise FilterError(f"regular expression {source!r}: {error}") from None
+
+
+def _letters(flags: str | None, name: str) -> str:
+    if flags and "g" in flags:
+        raise FilterError(f"{name} has no flag g: it looks at the first match only")
+    return flags or ""
+
+
+def _flags_may_be_null(values: tuple[Any, ...]) -> bool:
+    return values[0] is None
+
+
+# --------------------------------------------------------------------------- regexp_like
+
+
+@function("regexp_like", takes=signature(TEXT, TEXT, TEXT, result=pa.bool_(), optional=1))
+def _like(*arguments: Any) -> Any:
+    def like(text: Any, source: str, flags: str | None = None) -> Any:
+        pattern = translate(source, _letters(flags, "regexp_like"))
+        return _run(lambda: pc.match_substring_regex(text, pattern.text), source, text, pattern)
+
+    return _by_pattern(pa.bool_(), like, arguments, unless_null=_flags_may_be_null)
+
+
+# --------------------------------------------------------------------------- regexp_match
+
+
+def _list_of_text(counted: Any) -> Any:
+    return pa.list_(pa.field("item", widest_text(counted)))
+
+
+@function(
+    "regexp_match",
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_list_of_text, optional=1),
+)
+def _match(*arguments: Any) -> Any:
+    kind = pa.list_(pa.field("item", arguments[0].type))
+
+    def match(text: Any, source: str, flags: str | None = None) -> Any:
+        if flags == "":
+            raise FilterError("regexp_match: the flags are empty; leave them out")
+        pattern = translate(source, _letters(flags, "regexp_match"))
+        groups = pattern.groups if pattern.names else f"(?P<g1>{pattern.groups})"
+        spans = _run(lambda: pc.extract_regex_span(text, groups), source, text, pattern)
+        return _found_groups(text, spans, kind)
+
+    return _by_pattern(kind, match, arguments, unless_null=_flags_may_be_null)
+
+
+def _found_groups(text: Any, spans: Any, kind: Any) -> Any:
+    """Lists of the groups that took part, from their places; null where nothing matched."""
+    rows, count = len(text), spans.type.num_fields
+    matched = spans.is_valid().to_numpy(zero_copy_only=False)
+    fields = [spans.field(number) for number in range(count)]
+    begin = np.stack([_numbers(field, 0) for field in fields])
+    size = np.stack([_numbers(field, 1) for field in fields])
+    there = (begin >= 0) & (size >= 0) & matched
+    sizes = np.where(matched, there.sum(axis=0), 0)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    parts = there.T.nonzero()
+    values = _slices(text, parts[0], begin.T[parts], size.T[parts])
+    made = pa.ListArray.from_arrays(offsets, values.cast(kind.value_type), type=kind)
+    return pc.if_else(pa.array(matched), made, pa.nulls(rows, kind))
+
+
+def _numbers(span: Any, which: int) -> Any:
+    """One of the two numbers of a span in each row, -1 where the group took no part."""
+    flat = pc.fill_null(pc.list_element(span, which), -1)
+    return flat.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _slices(text: Any, rows: Any, begin: Any, size: Any) -> Any:
+    """Bytes ``begin`` to ``begin + size`` of the texts of these rows."""
+    _, offsets, data = text.buffers()
+    wide = np.int64 if text.type == pa.large_string() else np.int32
+    places = np.frombuffer(offsets, wide, len(text) + 1, text.offset * np.dtype(wide).itemsize)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    start = places[:-1][rows].astype(np.int64) + begin
+    ends = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    taken = raw[np.repeat(start - ends[:-1], size) + np.arange(ends[-1])]
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(taken)]
+    return pa.Array.from_buffers(pa.large_string(), len(rows), buffers)
+
+
+# --------------------------------------------------------------------------- regexp_replace
+
+
+def _replaced_type(counted: Any) -> Any:
+    return widest_text(counted)
+
+
+@function(
+    "regexp_replace",
+    takes=signature(
+        LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_replaced_type, optional=1
+    ),
+)
+def _replace(*arguments: Any) -> Any:
+    def replace(text: Any, source: str, other: str, flags: str = "") -> Any:
+        pattern = translate(source, flags.replace("g", ""))
+        written = _template(other, pattern, source)
+        most = None if "g" in flags else 1
+        return _run(
+            lambda: pc.replace_substring_regex(text, pattern.text, written, max_replacements=most),
+            source,
+            text,
+            pattern,
+        )
+
+    return _by_pattern(arguments[0].type, replace, arguments)
+
+
+_REFERENCE = re.compile(r"\\(\d+)|\$(\$)|\$\{([^}]+)\}|\$([0-9A-Za-z_]+)|(\\)")
+
+
+def _template(other: str, pattern: Pattern, source: str) -> str:
+    """Replacement text of Arrow's engine, where a backslash and a digit stand for a group."""
+
+    def written(found: re.Match[str]) -> str:
+        if found[2]:
+            return "$"
+        if found[5]:
+            return "\\\\"
+        name = found[1] or found[3] or found[4]
+        if name.isdecimal():
+            number = int(name)
+        elif name in pattern.names:
+            number = pattern.names.index(name) + 1
+        else:
+            return ""
+        if number > len(pattern.names):
+            return ""
+        if number > 9:
+            raise FilterError(f"regexp_replace: {source!r}: only groups 1 to 9 can be put back")
+        return f"\\{number}"
+
+    return _REFERENCE.sub(written, other)
+
+
+# --------------------------------------------------------------------------- places
+
+
+def _from(text: Any, start: int, name: str) -> Any:
+    if start < 1:
+        raise FilterError(f"{name}: the position to start at counts from 1, found {start}")
+    return text if start == 1 else pc.utf8_slice_codeunits(text, min(start, 1 << 40) - 1)
+
+
+_COUNTED = signature(LOOSE_TEXT, LOOSE_TEXT, INTEGER, LOOSE_TEXT, result=pa.int64(), optional=2)
+
+
+@function("regexp_count", takes=_COUNTED)
+def _count(*arguments: Any) -> Any:
+    def count(text: Any, source: str | None, start: int | None = 1, flags: str | None = "") -> Any:
+        if not source and source != "":
+            return pa.repeat(pa.scalar(0, pa.int64()), len(text))
+        pattern = translate(source, _letters(flags, "regexp_count"))
+        start = 1 if start is None else start
+        rest = _from(text, start, "regexp_count")
+        # Arrow's own count begins anew behind each match, where ^ matches again.
+        marked = partial(pc.replace_substring_regex, rest, pattern.text, r"\0.")
+        longer = pc.binary_length(_run(marked, source, text, pattern))
+        found = pc.subtract(longer, pc.binary_length(rest))
+        if start > 1:
+            found = pc.if_else(pc.less(pc.utf8_length(text), start - 1), 0, found)
+        return pc.fill_null(found.cast(pa.int64()), 0)
+
+    return _by_pattern(pa.int64(), count, arguments, unless_null=lambda _: False)
+
+
+@function(
+    "regexp_instr",
+    takes=signature(
+        LOOSE_TEXT,
+        LOOSE_TEXT,
+        INTEGER,
+        INTEGER,
+        LOOSE_TEXT,
+        INTEGER,
+        result=pa.int64(),
+        optional=4,
+    ),
+)
+def _instr(*arguments: Any) -> Any:
+    return _by_pattern(pa.int64(), _places, arguments, unless_null=_flags_may_be_null)
+
+
+def _positive(sizes: Any) -> Any:
+    return pc.fill_null(pc.greater(sizes, 0), False).to_numpy(zero_copy_only=False)
+
+
+def _places(
+    text: Any,
+    source: str,
+    start: int | None = 1,
+    number: int | None = 1,
+    flags: str | None = "",
+    group: int | None = 0,
+) -> Any:
+    """Characters before the match of each text, plus one; 0 where there is none."""
+    start = 1 if start is None else start
+    number = 1 if number is None else number
+    group = group or 0
+    if number < 1:
+        raise FilterError(f"regexp_instr: matches count from 1, found {number}")
+    if number > _MOST_STEPS:
+        raise FilterError(f"regexp_instr: match {number} is too far, at most {_MOST_STEPS}")
+    if not source:
+        return pa.repeat(pa.scalar(0, pa.int64()), len(text))
+    pattern = translate(source, _letters(flags, "regexp_instr"))
+    groups = f"(?P<g0>{pattern.groups})"
+    rest = _from(text, start, "regexp_instr")
+    before = np.full(len(text), start - 1, np.int64)
+    there = _positive(pc.binary_length(text))
+    steps = 1 if group else number
+    for step in range(1, steps + 1):
+        spans = _run(partial(pc.extract_regex_span, rest, groups), source, text, pattern)
+        if group >= spans.type.num_fields:
+            there[:] = False
+            break
+        field = spans.field(group if step == steps else 0)
+        begin, size = _numbers(field, 0), _numbers(field, 1)
+        there &= spans.is_valid().to_numpy(zero_copy_only=False) & (begin >= 0)
+        letters = Characters(rest)
+        passed = begin if step == steps else begin + size
+        shift = letters.number(np.where(there, passed, 0))
+        before += shift
+        rest = letters.cut(shift, letters.counts)
+    found = pa.array(np.where(there, before + 1, 0), pa.int64())
+    return pc.if_else(text.is_valid(), found, pa.scalar(None, pa.int64()))

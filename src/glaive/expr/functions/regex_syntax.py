@@ -1,0 +1,199 @@
+r"""Regular expressions of the reference's dialect, turned into those of Arrow's engine.
+
+Both engines are automata that need time in proportion to the text. Their syntax is the same
+but for these, which are translated
+
+========================  ==============================================================
+``\d \w \s``              match digits, letters and spaces of all scripts
+``\u0041 \U00000041``     a character by its code
+groups                    get names, so that each can be had
+========================  ==============================================================
+
+and these, which are refused, because Arrow's engine would take them for something else or has
+no way to do them: set operations in classes (``&&``, ``--``, ``~~``, nested classes), flags
+``x``, ``u`` and ``R``, word boundaries with braces or angles, octal escapes, ``\C``, ``\Q``,
+and a brace that begins no repetition. ``\b`` and ``\B`` are refused on rows with letters
+beyond ASCII, where they look at ASCII letters only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from glaive.errors import FilterError
+
+__all__ = ["Pattern", "translate"]
+
+_CLASSES = {
+    "d": r"\p{Nd}",
+    "w": r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}",
+    "s": r"\x{09}-\x{0D}\x{20}\x{85}\p{Z}",
+}
+_REPETITION = re.compile(r"\{(\d+)(,\d*)?\}")
+_CODE = re.compile(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[uUx]\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})")
+_FLAGS = re.compile(r"\?([A-Za-z-]+)([:)])")
+_NAMED = re.compile(r"\?P?<([A-Za-z_][A-Za-z0-9_.\[\]]*)>")
+_PLAIN = frozenset(r"\.+*?()|[]{}^$#&-~/ " + "\"'!%,:;=@_`")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern for Arrow's engine.
+
+    Parameters
+    ----------
+    text
+        The pattern.
+    groups
+        The same with a name for each group: ``g1``, ``g2``, …
+    names
+        The names the groups have in the reference's pattern, None for those without.
+    bounded
+        It has a word boundary, so it fits ASCII text only.
+    """
+
+    text: str
+    groups: str
+    names: tuple[str | None, ...]
+    bounded: bool
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.at = 0
+        self.text: list[str] = []
+        self.groups: list[str] = []
+        self.names: list[str | None] = []
+        self.bounded = False
+
+    def refuse(self, what: str) -> FilterError:
+        return FilterError(
+            f"regular expression {self.source!r}: {what}, at character {self.at + 1}; "
+            "docs/guide/functions.md says what is understood"
+        )
+
+    def put(self, text: str, taken: int, groups: str | None = None) -> None:
+        self.text.append(text)
+        self.groups.append(text if groups is None else groups)
+        self.at += taken
+
+    def read(self) -> None:
+        while self.at < len(self.source):
+            letter = self.source[self.at]
+            if letter == "\\":
+                self.escape(inside=False)
+            elif letter == "[":
+                self.klass()
+            elif letter == "(":
+                self.group()
+            elif letter == "{":
+                found = _REPETITION.match(self.source, self.at)
+                if found is None:
+                    raise self.refuse("a brace that begins no repetition; write \\{")
+                self.put(found[0], len(found[0]))
+            else:
+                self.put(letter, 1)
+
+    def escape(self, *, inside: bool) -> None:
+        letter = self.source[self.at + 1 : self.at + 2]
+        code = _CODE.match(self.source, self.at + 1)
+        if code is not None:
+            digits = next(part for part in code.groups() if part is not None)
+            self.put(f"\\x{{{digits}}}", 1 + len(code[0]))
+        elif letter.lower() in _CLASSES and letter:
+            members = _CLASSES[letter.lower()]
+            negated = letter.isupper()
+            if inside and negated:
+                if letter == "D":
+                    self.put(r"\P{Nd}", 2)
+                    return
+                raise self.refuse(f"\\{letter} in a class")
+            self.put(members if inside else f"[{'^' * negated}{members}]", 2)
+        elif letter in ("b", "B") and not inside:
+            if self.source[self.at + 2 : self.at + 3] == "{":
+                raise self.refuse("a word boundary with braces")
+            self.bounded = True
+            self.put(f"\\{letter}", 2)
+        elif letter in ("p", "P"):
+            end = self.at + 3
+            if self.source[self.at + 2 : self.at + 3] == "{":
+                end = self.source.find("}", self.at) + 1 or len(self.source)
+            self.put(self.source[self.at : end], end - self.at)
+        elif letter in tuple("afnrtv") or (letter in ("A", "z") and not inside):
+            self.put(f"\\{letter}", 2)
+        elif letter and letter in _PLAIN:
+            self.put(re.escape(letter) if letter.isascii() else letter, 2)
+        else:
+            raise self.refuse(f"the escape \\{letter}")
+
+    def klass(self) -> None:
+        start = self.at
+        negated = self.source[self.at + 1 : self.at + 2] == "^"
+        self.put("[^" if negated else "[", 2 if negated else 1)
+        first = True
+        while True:
+            letter = self.source[self.at : self.at + 1]
+            pair = self.source[self.at : self.at + 2]
+            if not letter:
+                self.at = start
+                raise self.refuse("a class that does not end")
+            if letter == "]" and not first:
+                self.put("]", 1)
+                return
+            if letter == "[":
+                self.named_class()
+            elif pair in ("&&", "--", "~~"):
+                raise self.refuse(f"the set operation {pair}")
+            elif letter == "\\":
+                self.escape(inside=True)
+            else:
+                self.put("\\]" if letter == "]" else letter, 1)
+            first = False
+
+    def named_class(self) -> None:
+        end = self.source.find(":]", self.at)
+        if self.source[self.at + 1 : self.at + 2] != ":" or end < 0:
+            raise self.refuse("a class in a class")
+        self.put(self.source[self.at : end + 2], end + 2 - self.at)
+
+    def group(self) -> None:
+        named = _NAMED.match(self.source, self.at + 1)
+        flags = _FLAGS.match(self.source, self.at + 1)
+        if flags is not None and set(flags[1]) - set("imsU-"):
+            raise self.refuse(f"the flags {flags[1]}")
+        if flags is not None:
+            self.put(f"({flags[0]}", 1 + len(flags[0]))
+        elif self.source.startswith("(?:", self.at):
+            self.put("(?:", 3)
+        elif named is not None or not self.source.startswith("(?", self.at):
+            self.names.append(named[1] if named is not None else None)
+            taken = 1 + (len(named[0]) if named is not None else 0)
+            self.put("(", taken, f"(?P<g{len(self.names)}>")
+        else:
+            raise self.refuse("a group of an unknown kind")
+
+
+@lru_cache(maxsize=256)
+def translate(source: str, flags: str) -> Pattern:
+    """Translate a pattern; ``flags`` are letters of ``imsU``.
+
+    Raises
+    ------
+    FilterError
+        The pattern is wrong, or has what Arrow's engine cannot do.
+    """
+    reader = _Reader(source)
+    unknown = set(flags) - set("imsU")
+    if unknown:
+        raise reader.refuse(f"unknown or unsupported flags {''.join(sorted(unknown))!r}")
+    reader.read()
+    before = f"(?{flags})" if flags else ""
+    return Pattern(
+        before + "".join(reader.text),
+        before + "".join(reader.groups),
+        tuple(reader.names),
+        reader.bounded,
+    )
