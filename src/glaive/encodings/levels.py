@@ -129,9 +129,10 @@ def add_lists(
     if keep is not None:
         empty &= keep
     has_empty = bool(empty.any())
+    # A list below a null struct counts as null: pylance would see an item in it otherwise.
     layer = (
         (Layer.NULL_AND_EMPTY_LIST if has_empty else Layer.NULLABLE_LIST)
-        if has_nulls
+        if has_nulls or not live
         else (Layer.EMPTYABLE_LIST if has_empty else Layer.ALL_VALID_LIST)
     )
     where = entries.slotted if entries.slotted is not None else slice(None)

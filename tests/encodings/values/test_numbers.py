@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.number_choice import encode_numbers
 from glaive.encodings.numbers import numbers_of, read_numbers
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.structure_writer import choose_numbers
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.constant import Constant
@@ -118,13 +118,21 @@ def test_numbers_that_cannot_be_are_damage(message: pb.CompressiveEncoding) -> N
 @given(st.one_of(words, small, small.map(sorted), st.sets(st.integers(0, 2**40)).map(sorted)))
 def test_chosen_encodings_give_the_numbers_back(values: list[int]) -> None:
     array = np.array(values, np.uint64)
-    encoding = again(choose_numbers(array))
+    chosen = encode_numbers(array)
+    encoding = again(chosen.encoding)
     data = pa.py_buffer(b"")
-    if encoding.has_payload:
-        encoded = encoding.encode_blocks(of(values), np.array([len(values)]))
-        data = pa.py_buffer(encoded.data.tobytes())
+    assert encoding.has_payload == (chosen.payload is not None)
+    if chosen.payload is not None:
+        data = pa.py_buffer(chosen.payload.tobytes())
         assert data.size <= 8 * len(values)
     assert read_numbers(encoding, data, len(values), 64, "numbers", HERE).tolist() == values
+
+
+IRREGULAR: list[int] = np.random.default_rng(0).integers(0, 4, 1200).tolist()
+
+
+def _word(value: int, bits: int) -> Constant:
+    return Constant(value.to_bytes(bits // 8, "little"))
 
 
 @pytest.mark.spec("numbers-2", "choice-4")
@@ -137,13 +145,27 @@ def test_chosen_encodings_give_the_numbers_back(values: list[int]) -> None:
         ([4, 7, 10], Range(64, 4, 3)),
         ([2**64 - 1, 0], Flat(64)),
         ([1, 2], Range(64, 1, 1)),
-        ([3, 1, 2] * 400, OutOfLineBitpacking(64, 2)),
-        (list(np.arange(1000) ** 2), Delta(64, 0, OutOfLineBitpacking(64, 11))),
+        (IRREGULAR, OutOfLineBitpacking(64, 2)),
+        ([1, 2, 4, 7, 11], Delta(64, 1, Range(64, 1, 1))),
+        ([3] * 200 + [4] * 200 + [5] * 200, NestedRuns(Range(64, 3, 1), _word(200, 32))),
+        ([1] * 90 + [7] * 200 + [2] * 200, NestedRuns(Flat(64), Flat(32))),
+        (
+            [10 * one for one in IRREGULAR],
+            Dictionary(OutOfLineBitpacking(32, 2), Range(64, 0, 10), 4),
+        ),
+        ([3, 1, 2] * 4000, General("zstd", Flat(64), None)),
+        (list(np.cumsum(np.arange(1000) % 37)), Delta(64, 0, OutOfLineBitpacking(64, 6))),
     ],
-    ids=["none", "one number", "one", "a range", "wrapping", "two", "small", "squares"],
+    ids=[
+        *("none", "one number", "one", "a range", "wrapping", "two", "small", "growing steps"),
+        *("equal runs", "runs", "few distinct", "repeating", "growing"),
+    ],
 )
 def test_the_fewest_bytes_are_chosen(values: list[int], expected: ValueEncoding) -> None:
-    assert choose_numbers(np.array(values, np.uint64)) == expected
+    encoding, payload = encode_numbers(np.array(values, np.uint64))
+    assert encoding == expected
+    data = pa.py_buffer(b"" if payload is None else payload.tobytes())
+    assert read_numbers(encoding, data, len(values), 64, "numbers", HERE).tolist() == values
 
 
 @pytest.mark.spec("dict-3")
@@ -245,6 +267,34 @@ def test_runs_as_a_block() -> None:
     )
     found = numbers_of(block, 16, 303, "runs", HERE).tolist()
     assert found == [7] * 300 + [8, 8, 9]
+
+
+@pytest.mark.spec("rle-5", "rle-6", "numbers-2")
+@pytest.mark.parametrize(
+    ("values", "lengths", "expected"),
+    [
+        (Range(64, 2, 1), Range(32, 2, 1), [2, 2, 3, 3, 3]),
+        (Range(64, 2, 1), _word(1000, 32), [at for at in range(2, 102) for _ in range(1000)]),
+        (Range(64, 5, 1), Delta(32, 1, Range(32, 1, 1)), [5, 6, 6, 7, 7, 7, 7]),
+        (OutOfLineBitpacking(64, 3), Range(32, 1, 2), [5, 1, 1, 1]),
+    ],
+    ids=["ranges", "equal lengths", "growing lengths", "packed values"],
+)
+def test_lengths_that_messages_tell(
+    values: ValueEncoding, lengths: ValueEncoding, expected: list[int]
+) -> None:
+    """The number of runs is told by what they add up to."""
+    encoding = again(NestedRuns.of(values, lengths, HERE))
+    counts = np.array([len(expected)])
+    encoded = encoding.encode_blocks(of(expected), counts)
+    assert bool(len(encoded.data)) == encoding.has_payload
+    data = pa.py_buffer(encoded.data.tobytes())
+    assert read_numbers(encoding, data, len(expected), 64, "numbers", HERE).tolist() == expected
+    with pytest.raises(CorruptFileError, match="runs of a chunk"):
+        read_numbers(encoding, data, len(expected) - 1, 64, "numbers", HERE)
+    nothing = NestedRuns.of(values, _word(0, 32), HERE)
+    with pytest.raises(CorruptFileError):
+        read_numbers(nothing, data, len(expected), 64, "numbers", HERE)
 
 
 # --- strings --------------------------------------------------------------------------------

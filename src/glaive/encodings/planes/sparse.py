@@ -40,7 +40,7 @@ from glaive.encodings.protocol import (
 from glaive.encodings.registry import structural_plane
 from glaive.encodings.slots import ListSlots, Validity, bitmap_of
 from glaive.encodings.sparse_form import MAX_SLOTS, LayerForm
-from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, RowIndexError
 
 __all__ = ["Sparse", "SparsePage"]
 
@@ -109,11 +109,6 @@ def _entries_per_slot(layers: Any, page: PageBytes) -> int:
             expected=f"1 or more, of which {page.rows} rows are a multiple",
             found=" * ".join(map(str, sizes)),
             where=page.where,
-        )
-    if sizes and any(layer.HasField("list") for layer in layers):
-        raise UnsupportedFeatureError(
-            f"lists beside fixed-size lists of structs in a sparse structure (in {page.where}): "
-            "no known writer writes them"
         )
     return group
 

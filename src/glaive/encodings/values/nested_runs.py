@@ -8,7 +8,8 @@ buffer content
 ====== =====================================================================
 
 Blocks do not tell how many runs they hold. The part that is ``Flat``, or ``Flat`` under
-general compression, tells it for both; so one of them must be.
+general compression, tells it for both; else lengths without a payload do, since one knows what
+they add up to. A block of two parts without payload has no bytes at all.
 
 Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
 """
@@ -22,24 +23,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.compression import decompress
 from glaive.encodings.numbers import Numbers, numbers_of
-from glaive.encodings.protocol import MiniChunks, ValueEncoding
-from glaive.encodings.stats import WORD_BITS
+from glaive.encodings.protocol import EncodedBlocks, MiniChunks, ValueEncoding
+from glaive.encodings.stats import WORD_BITS, fixed_width
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["NestedRuns", "block_parts"]
+__all__ = ["NestedRuns", "block_parts", "runs_of"]
 
 HEADER = 8
 LENGTH_BITS = (8, 16, 32)
+
+_FIRST_RUNS = 64
+"""Lengths that are added up first where their number is not told."""
 
 Int64s = NDArray[np.int64]
 
@@ -57,7 +61,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NestedRuns(ValueEncoding):
-    """Runs of ``values`` that are ``lengths`` long. Read only."""
+    """Runs of ``values`` that are ``lengths`` long."""
 
     wire_name: ClassVar[str] = "rle"
 
@@ -75,7 +79,8 @@ class NestedRuns(ValueEncoding):
                 found=f"values of {widths[0]} bits, lengths of {widths[1]}",
                 where=where,
             )
-        if not any(isinstance(_inner(part), Flat) for part in (values, lengths)):
+        told = any(isinstance(_inner(part), Flat) for part in (values, lengths))
+        if not told and lengths.has_payload:
             raise _unknown(where)
         return cls(values, lengths)
 
@@ -97,6 +102,11 @@ class NestedRuns(ValueEncoding):
     def num_buffers(self) -> int:
         """Values and lengths."""
         return 2
+
+    @property
+    def has_payload(self) -> bool:
+        """The values or the lengths, if one of them has any."""
+        return self.values.has_payload or self.lengths.has_payload
 
     @property
     def number_bits(self) -> int | None:
@@ -122,6 +132,8 @@ class NestedRuns(ValueEncoding):
         where: Where,
     ) -> FixedWidth:
         """Decode both parts of all blocks, and repeat the values."""
+        if not self.has_payload:
+            return self._expand(data, (starts, sizes), (starts, sizes), counts, where)
         heads = block_parts(data, starts, sizes, where)
         first = starts + HEADER
         lengths = (first + heads, sizes - HEADER - heads)
@@ -141,7 +153,7 @@ class NestedRuns(ValueEncoding):
         )
         runs = parts[0].runs if parts[0].runs is not None else parts[1].runs
         if runs is None:
-            raise _unknown(where)
+            runs = _count_runs(self.lengths, counts, where)
         wrong = runs > counts
         for part in parts:
             if part.runs is not None:
@@ -163,6 +175,56 @@ class NestedRuns(ValueEncoding):
             found=f"{runs[at]} runs that do not",
             where=where,
         )
+
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
+        """Encode one block of values.
+
+        Raises
+        ------
+        SchemaError
+            The parts cannot hold its runs, or there are several blocks.
+        """
+        bits = self.number_bits or 0
+        fixed = fixed_width(block, bits, self.wire_name)
+        if len(counts) != 1:
+            raise SchemaError(f"{len(counts)} blocks of runs; one at a time is written")
+        words, lengths = runs_of(as_array(fixed.values, f"<u{bits // 8}")[: fixed.count])
+        parts = []
+        for encoding, numbers in ((self.values, words), (self.lengths, lengths)):
+            width = encoding.number_bits or 0
+            cast = np.ascontiguousarray(numbers.astype(f"<u{width // 8}", copy=False))
+            part = FixedWidth(as_buffer(cast), width, len(cast))
+            encoded = encoding.encode_blocks(part, np.array([len(cast)], np.int64))
+            parts.append(as_array(as_buffer(encoded.data)))
+        if not self.has_payload:
+            return EncodedBlocks(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        head = np.frombuffer(len(parts[0]).to_bytes(HEADER, "little"), np.uint8)
+        data = np.concatenate((head, *parts))
+        return EncodedBlocks(data, np.array([len(data)], np.int64))
+
+
+def runs_of(words: Numbers) -> tuple[Numbers, Numbers]:
+    """The value and the length of each run of equal numbers."""
+    first = np.flatnonzero(np.concatenate(([True], words[1:] != words[:-1])))[: len(words)]
+    return words[first], np.diff(first, append=len(words)).astype(np.uint64)
+
+
+def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
+    """Runs of each block where all lengths are told by a message: as many as add up to it."""
+    found = {}
+    none = np.zeros(1, np.int64)
+    for count in np.unique(counts).tolist():
+        runs = min(count, _FIRST_RUNS)
+        while True:
+            wanted = np.array([runs], np.int64)
+            block = lengths.decode_blocks(pa.py_buffer(b""), none, none, wanted, where)
+            numbers = numbers_of(block, lengths.number_bits or 0, runs, "lengths of runs", where)
+            ends = np.cumsum(numbers.astype(np.int64))
+            if runs == count or ends[-1] >= count:
+                break
+            runs = min(4 * runs, count)
+        found[count] = min(int(np.searchsorted(ends, count)) + 1, runs)
+    return np.array([found[count] for count in counts.tolist()], np.int64)
 
 
 def block_parts(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:

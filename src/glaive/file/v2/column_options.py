@@ -80,17 +80,28 @@ def _columns(
     asked = {**asked, **wished.get(field.id, {})}
     if field.is_packed:
         # One column for all members, but each is encoded by its own keys.
-        below = [
-            _columns(child, f"{path}.{child.name}", {}, asked, wished) for child in field.children
-        ]
-        members = [EncodingOptions(**values) for child in below for _, _, values in child]
-        yield field, path, {**own, **asked, "members": tuple(members)}
+        yield field, path, {**own, **asked, "members": _members(field, path, asked, wished)}
         return
     if not field.children:
         yield field, path, {**own, **asked}
     passed = {_INHERITED: own[_INHERITED]} if _INHERITED in own else {}
     for child in field.children:
         yield from _columns(child, f"{path}.{child.name}", passed, asked, wished)
+
+
+def _members(
+    field: Field, path: str, asked: dict[str, Any], wished: Mapping[int, dict[str, Any]]
+) -> tuple[EncodingOptions, ...]:
+    """What the members of a packed struct ask for; structs among them have members, too."""
+    found = []
+    for child in field.children:
+        below = f"{path}.{child.name}"
+        wish = {**asked, **wished.get(child.id, {})}
+        values = {**read_metadata(child.metadata, below), **wish}
+        if child.children:
+            values["members"] = _members(child, below, wish, wished)
+        found.append(EncodingOptions(**values))
+    return tuple(found)
 
 
 def _checked(options: EncodingOptions, path: str, profile: FormatProfile) -> EncodingOptions:

@@ -20,9 +20,12 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.blobs import is_described
 from glaive.format.fields import Field
 
-__all__ = ["Kind", "Node", "column_tree", "number_columns"]
+__all__ = ["Kind", "Members", "Node", "column_tree", "number_columns"]
 
 Kind = Literal["leaf", "struct", "list", "map", "fixed", "empty"]
+
+Members = tuple[tuple[int, "Members | None"], ...]
+"""Members wanted of a packed struct: their places, and the same of those that are structs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Node:
     ``sizes`` are, in the order of ``layers``, how many entries of a layer one entry of the
     next layer outside has, where that is the same for all: the sizes of fixed-size lists of
     structs, 1 elsewhere. ``column`` is the physical column of a leaf, None when the file does
-    not have it. ``members`` are the positions of those wanted of a packed struct, None for all.
+    not have it. ``members`` are those wanted of a packed struct, None for all.
     """
 
     kind: Kind
@@ -47,7 +50,7 @@ class Node:
     wide: tuple[bool, ...]
     sizes: tuple[int, ...]
     column: int | None
-    members: tuple[int, ...] | None = None
+    members: Members | None = None
 
     @property
     def entries_per_row(self) -> int:
@@ -143,7 +146,7 @@ def _node(
     )
 
 
-def _wanted_members(field: Field, stored: Field) -> tuple[int, ...] | None:
+def _wanted_members(field: Field, stored: Field) -> Members | None:
     places = {child.id: at for at, child in enumerate(stored.children)}
     missing = [child.name for child in field.children if child.id not in places]
     if missing:
@@ -151,8 +154,12 @@ def _wanted_members(field: Field, stored: Field) -> tuple[int, ...] | None:
             f"packed struct {field.name!r} of a file has no member {missing[0]!r}: a packed struct "
             "gets another member only when all of its files are written anew"
         )
-    wanted = tuple(places[child.id] for child in field.children)
-    return None if wanted == tuple(range(len(places))) else wanted
+    wanted = tuple(
+        (places[child.id], _wanted_members(child, stored.children[places[child.id]]))
+        for child in field.children
+    )
+    whole = tuple((at, None) for at in range(len(places)))
+    return None if wanted == whole else wanted
 
 
 def _size(field: Field, arrow: Any) -> int:

@@ -23,7 +23,7 @@ from glaive.encodings import levels as lv
 from glaive.encodings.expand import expand
 from glaive.encodings.protocol import Layer, Leaf, Slots
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.file.v2.columns import Node
+from glaive.file.v2.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import Where
 
@@ -63,16 +63,28 @@ def _leaf_array(
 ) -> pa.Array:
     if isinstance(block, Dictionary) and not pa.types.is_dictionary(node.type):
         block = expand(block)
-    if isinstance(block, Struct) and node.members is not None:
-        if max(node.members, default=0) >= len(block.members):
-            raise CorruptFileError(
-                "packed struct",
-                expected=f"{max(node.members) + 1} members or more, as in the schema",
-                found=f"{len(block.members)}",
-                where=where,
-            )
-        block = Struct(tuple([block.members[at] for at in node.members]), block.count)
+    if node.members is not None:
+        block = _picked(block, node.members, where)
     return to_array(block, node.type, validity, null_count, where)
+
+
+def _picked(block: Block, members: Members, where: Where) -> Block:
+    """The members wanted of a packed struct, and of the structs among them."""
+    if not isinstance(block, Struct):
+        return block
+    most = max((at for at, _ in members), default=0)
+    if most >= len(block.members):
+        raise CorruptFileError(
+            "packed struct",
+            expected=f"{most + 1} members or more, as in the schema",
+            found=f"{len(block.members)}",
+            where=where,
+        )
+    picked = [
+        block.members[at] if below is None else _picked(block.members[at], below, where)
+        for at, below in members
+    ]
+    return Struct(tuple(picked), block.count)
 
 
 def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
@@ -181,7 +193,7 @@ def _from_levels(
     done: list[_Resolved] = []
     for at, step in enumerate(steps[:claim]):
         if node.sizes[at] > 1:
-            entries, definition = _divide(node, entries, definition, node.sizes[at], where)
+            entries, definition = _divide(node, at, entries, definition, where)
         if not step.is_list or rep is None:
             done.append(_item_layer(step, leaf, at, entries, definition))
             continue
@@ -215,18 +227,15 @@ def _from_levels(
 
 
 def _divide(
-    node: Node,
-    entries: int,
-    definition: NDArray[np.uint16] | None,
-    size: int,
-    where: Where,
+    node: Node, at: int, entries: int, definition: NDArray[np.uint16] | None, where: Where
 ) -> tuple[int, NDArray[np.uint16] | None]:
-    """One entry per list of ``size`` entries: what is said of a list, all of them say."""
-    if any(node.layers):
+    """One entry per list of a fixed size: what is said of a list, all its entries say."""
+    if any(node.layers[at + 1 :]):
         raise UnsupportedFeatureError(
-            f"column {node.name!r} has lists, and lists of fixed size of structs (in {where}): "
-            "pages with levels cannot tell the two apart. Format 2.3 has both."
+            f"column {node.name!r} has lists of fixed-size lists of structs (in {where}): "
+            "pages with levels cannot tell where the inner ones begin. Format 2.3 can."
         )
+    size = node.sizes[at]
     if entries % size:
         raise CorruptFileError(
             "entries of fixed-size lists",

@@ -1,0 +1,185 @@
+"""Pick how a sequence of unsigned numbers is stored, and encode it as one block.
+
+The smallest wins, and among equals the one that is cheaper to read. What the message says
+alone comes first: one number repeated, numbers at one distance, and deltas, dictionaries and
+runs of such.
+
+Specification: "Number sequences" and "Writer choices" in ``docs/format/planes.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Dictionary as Coded
+from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.buffers import as_buffer
+from glaive.encodings.protocol import ValueEncoding
+from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.constant import Constant
+from glaive.encodings.values.delta import Delta
+from glaive.encodings.values.dictionary import Dictionary
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.general import General
+from glaive.encodings.values.nested_runs import NestedRuns, runs_of
+from glaive.encodings.values.range import Range
+from glaive.kernels.bitpack import out_of_line_sizes
+
+__all__ = ["EncodedNumbers", "encode_numbers"]
+
+Words = NDArray[np.unsignedinteger[Any]]
+
+_INDEX_BITS = 32
+"""Of the indices of a dictionary and the lengths of runs."""
+
+_ITEMS_MOST = 1024
+"""Distinct numbers of a dictionary at most; beyond, indices are hardly narrower."""
+
+_SPAN_MOST = 65_536
+"""Numbers below this are told apart by counting them, others by sorting up to so many."""
+
+_DICTIONARY_HEADER = 16
+_RUNS_HEADER = 8
+
+_GENERAL_MIN = 1024
+"""Bytes below which compression is not tried."""
+
+_GENERAL_GAIN = 0.97
+"""Share of the bytes of what is read without it that compression has to reach."""
+
+
+class EncodedNumbers(NamedTuple):
+    """How numbers are stored, and the bytes they take beside the message, if they take any."""
+
+    encoding: ValueEncoding
+    payload: NDArray[np.uint8] | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return 0 if self.payload is None else len(self.payload)
+
+
+def encode_numbers(words: Words) -> EncodedNumbers:
+    """Encode contiguous numbers of 32 or 64 bits in the fewest bytes."""
+    bits = words.dtype.itemsize * 8
+    told = _told(words, bits)
+    if told is not None:
+        return EncodedNumbers(told, None)
+    size, encoding = min(_candidates(words, bits), key=lambda one: one[0])
+    chosen = EncodedNumbers(encoding, _payload(encoding, words))
+    if size < _GENERAL_MIN:
+        return chosen
+    packed = General("zstd", Flat(bits), None)
+    other = _payload(packed, words)
+    if other is not None and len(other) < _GENERAL_GAIN * size:
+        return EncodedNumbers(packed, other)
+    return chosen
+
+
+def _told(words: Words, bits: int) -> ValueEncoding | None:
+    """What says all numbers by itself."""
+    if not len(words):
+        return Constant(b"")
+    if len(words) == 1 or (words == words[0]).all():
+        return Constant(int(words[0]).to_bytes(bits // 8, "little"))
+    steps = np.diff(words)
+    if (steps == steps[0]).all() and (words[1:] > words[:-1]).all():
+        return Range(bits, int(words[0]), int(steps[0]))
+    return None
+
+
+def _candidates(words: Words, bits: int) -> Iterator[tuple[int, ValueEncoding]]:
+    """Encodings with their bytes, the cheapest to read first."""
+    yield len(words) * bits // 8, Flat(bits)
+    yield _packed(words, bits)
+    if (words[1:] >= words[:-1]).all():
+        size, inner = _plain(np.diff(words), bits)
+        yield size, Delta(bits, int(words[0]), inner)
+    coded = _dictionary(words, bits)
+    if coded is not None:
+        yield coded
+    runs = _runs(words, bits)
+    if runs is not None:
+        yield runs
+
+
+def _plain(words: Words, bits: int) -> tuple[int, ValueEncoding]:
+    """The smallest of what may stand within another encoding."""
+    told = _told(words, bits)
+    if told is not None:
+        return 0, told
+    return min((len(words) * bits // 8, Flat(bits)), _packed(words, bits), key=lambda one: one[0])
+
+
+def _packed(words: Words, bits: int) -> tuple[int, ValueEncoding]:
+    """All words as wide as the widest."""
+    width = max(int(words.max()).bit_length(), 1)
+    if width == bits:
+        return len(words) * bits // 8, Flat(bits)
+    size = int(out_of_line_sizes(np.array([len(words)]), bits, width).sum())
+    return size, OutOfLineBitpacking(bits, width)
+
+
+def _dictionary(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
+    items = _distinct(words)
+    if items is None or not 1 < len(items) <= min(_ITEMS_MOST, len(words) // 2):
+        return None
+    width = (len(items) - 1).bit_length()
+    if width >= int(words.max()).bit_length():
+        return None
+    item_bytes, of_items = _plain(items, bits)
+    index_bytes, of_indices = len(words) * _INDEX_BITS // 8, Flat(_INDEX_BITS)
+    packed = int(out_of_line_sizes(np.array([len(words)]), _INDEX_BITS, width).sum())
+    found: ValueEncoding = of_indices
+    if packed < index_bytes:
+        index_bytes, found = packed, OutOfLineBitpacking(_INDEX_BITS, width)
+    size = _DICTIONARY_HEADER + index_bytes + item_bytes
+    return size, Dictionary(found, of_items, len(items))
+
+
+def _distinct(words: Words) -> Words | None:
+    """The different numbers, ascending; None when it costs too much to know."""
+    if int(words.max()) < _SPAN_MOST:
+        seen = np.bincount(words.astype(np.int64, copy=False))
+        return np.flatnonzero(seen).astype(words.dtype)
+    return np.unique(words) if len(words) <= _SPAN_MOST else None
+
+
+def _runs(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
+    """Runs of equal numbers, if they are at least two long on average."""
+    if 2 * np.count_nonzero(words[1:] != words[:-1]) > len(words):
+        return None
+    values, lengths = runs_of(words)
+    value_bytes, of_values = _plain(values, bits)
+    length_bytes, of_lengths = _length_encoding(lengths)
+    size = value_bytes + length_bytes
+    return size + _RUNS_HEADER * (size > 0), NestedRuns(of_values, of_lengths)
+
+
+def _length_encoding(lengths: Words) -> tuple[int, ValueEncoding]:
+    told = _told(lengths.astype(np.uint32), _INDEX_BITS)
+    if told is not None:
+        return 0, told
+    # pylance reads narrower ones in chunks only.
+    return len(lengths) * _INDEX_BITS // 8, Flat(_INDEX_BITS)
+
+
+def _payload(encoding: ValueEncoding, words: Words) -> NDArray[np.uint8] | None:
+    """The one block of the numbers; None when there is nothing to store."""
+    if not encoding.has_payload:
+        return None
+    bits = words.dtype.itemsize * 8
+    block: Any = FixedWidth(as_buffer(words), bits, len(words))
+    if isinstance(encoding, Dictionary):
+        items, indices = np.unique(words, return_inverse=True)
+        block = Coded(
+            FixedWidth(as_buffer(indices.astype(np.uint32)), _INDEX_BITS, len(words)),
+            FixedWidth(as_buffer(items), bits, len(items)),
+            len(words),
+        )
+    return encoding.encode_blocks(block, np.array([len(words)], np.int64)).data
