@@ -138,6 +138,21 @@ def test_a_large_dictionary_is_not_repeated_in_every_page(tmp_path: Path, versio
     _compare(pa.table({"name": names.take(pa.array(rows))}), tmp_path, version)
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_blocks_of_many_kilobytes_are_not_larger(tmp_path: Path, version: str) -> None:
+    rng = np.random.default_rng(8)
+    picks = pa.array(rng.integers(0, 2, 500_000))
+    runs = pa.array(np.repeat(rng.integers(0, 2, 5_000), 100))
+    nothing = pa.array([None, []], pa.list_(pa.int32()))
+    words = pa.array([f"{word:032x}" * 5 for word in rng.integers(0, 2**63, 1_000).tolist()])
+    columns = {
+        "levels": nothing.take(picks),
+        "runs_of_levels": nothing.take(runs),
+        "dictionary": words.take(pa.array(rng.integers(0, 1_000, 500_000))),
+    }
+    _compare(pa.table(columns), tmp_path, version)
+
+
 def _compare(table: pa.Table, folder: Path, version: str) -> None:
     ours, our_file = _sizes(glaive, table, str(folder / "glaive"), version)
     theirs, their_file = _sizes(lance, table, str(folder / "pylance"), version)
