@@ -29,25 +29,21 @@ from glaive.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
-from glaive.format.flags import Feature, check_writable, recompute
-from glaive.format.fragment_columns import FragmentColumns
-from glaive.format.manifest import WRITER, Manifest, encode_manifest
+from glaive.format.flags import Feature, check_writable
+from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import DETACHED, manifest_path, transaction_path
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.handlers import put_manifest
-from glaive.table.indices import has_covering_fields
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.registry import read_operation
+from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
 
 __all__ = ["commit_transaction", "find_transaction"]
-
-_OF_FRAGMENTS: Final = int(Feature.DELETION_FILES | Feature.SPILLED_ROW_LINEAGE)
-"""Flags that fragments ask for."""
 
 _MAX_DOUBLINGS: Final = 6
 """Waiting grows to at most 64 times the first attempt."""
@@ -195,30 +191,10 @@ class _Commit:
         restored = operation.restored
         older = None if restored is None else open_version(self.store, restored)
         draft = operation.apply(base, version, self.options, older)
-        made = draft.wire
-        made.version = version
         if self.options.detached:
-            made.version = secrets.randbits(64) | DETACHED
-        seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
-        made.timestamp.seconds, made.timestamp.nanos = seconds, nanos
-        made.ClearField("tag")
-        made.ClearField("version_aux_data")
-        made.writer_version.Clear()
-        made.writer_version.library, made.writer_version.version = WRITER
-        columns = FragmentColumns(made, "the version being made")
+            version = secrets.randbits(64) | DETACHED
         carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
-        if draft.kept == len(made.fragments):
-            deleted = bool(carried & Feature.DELETION_FILES)
-            spilled = bool(carried & Feature.SPILLED_ROW_LINEAGE)
-        else:
-            columns = columns.since(draft.kept) if not carried & _OF_FRAGMENTS else columns
-            deleted, spilled = columns.any_deleted, columns.any_lineage_in_files
-        recompute(
-            made,
-            deletion_files=deleted,
-            spilled_row_lineage=spilled,
-            covering_indices=has_covering_fields(draft.index_section),
-        )
+        stamp(draft, version, carried=carried)
         return draft
 
     def _write_deletions(self) -> None:
