@@ -18,7 +18,7 @@ from glaive.errors import StoreError
 from glaive.io.failures import beyond_end, from_object_store
 from glaive.io.gate import Gate
 from glaive.io.ranges import aligned, coalesce, split
-from glaive.io.retry import repeating
+from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 from glaive.types import ByteRange
@@ -131,12 +131,27 @@ class ObjectStoreAdapter:
         cut = len(self._prefix) + 1 if self._prefix else 0
         key = self._key(prefix) or None
         try:
-            for page in obstore.list(self._store, key, chunk_size=1000):
-                self.counters.add_read(1, 0)
+            for page in self._pages(key):
                 for found in page:
                     yield ObjectMeta(found["path"][cut:], found["size"], found["last_modified"])
         except _REFUSALS as error:
             raise from_object_store(error, self.full(prefix), "list") from None
+
+    def _pages(self, key: str | None) -> Iterator[Any]:
+        """Pages of a listing; one that breaks off is asked for again, from the last key on."""
+        last: str | None = None
+        for attempt in range(self.download_retries + 1):
+            try:
+                for page in obstore.list(self._store, key, offset=last, chunk_size=1000):
+                    self.counters.add_read(1, 0)
+                    last = page[-1]["path"] if page else last
+                    yield page
+            except _REFUSALS as error:
+                if attempt == self.download_retries or not is_transient(error):
+                    raise
+                pause(attempt)
+            else:
+                return
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of an object. One request."""

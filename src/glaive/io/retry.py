@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["repeating"]
+__all__ = ["is_transient", "pause", "repeating"]
 
 T = TypeVar("T")
 
@@ -43,13 +43,19 @@ def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseExc
         try:
             return read()
         except refusals as error:
-            if not _is_transient(error):
+            if not is_transient(error):
                 raise
-        time.sleep(random.random() * min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))  # noqa: S311  # not for secrets
+        pause(attempt)
     return read()
 
 
-def _is_transient(error: BaseException) -> bool:
+def pause(attempt: int) -> None:
+    """Sleep before repetition ``attempt`` (from 0 on): a random part of a time that doubles."""
+    time.sleep(random.random() * min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))  # noqa: S311  # not for secrets
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether an answer broke off, so that asking again may help."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return False
     if isinstance(error, ConnectionError | TimeoutError):

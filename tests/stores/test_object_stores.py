@@ -1,0 +1,292 @@
+"""Datasets behave the same wherever they lie, also where requests are slow or fail."""
+
+from __future__ import annotations
+
+import http.server
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import DatasetExistsError, GlaiveError, StoreError
+from glaive.table.load import open_latest
+from glaive.table.root import open_root
+
+from .server import Failing, Kind, Server
+
+ROWS = pa.table({"id": pa.array(range(5000)), "text": [f"text {i % 97}" for i in range(5000)]})
+Place = tuple[str, dict[str, str]]
+PLACES = ["directory", "file", "memory", "s3", "fsspec+memory", "fsspec+file"]
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A URI and the options that go with it."""
+    match request.param:
+        case "directory":
+            return str(tmp_path / "t"), {}
+        case "file":
+            return f"file://{tmp_path}/t", {}
+        case "s3":
+            server: Server = request.getfixturevalue("server")
+            return f"s3://{server.bucket()}/deep/t", server.options
+        case "fsspec+file":
+            return f"fsspec+file://{tmp_path}/t", {}
+        case scheme:
+            return f"{scheme}://{uuid4().hex}/t", {}
+
+
+class TestEverywhere:
+    def test_a_dataset_is_written_changed_and_read(self, place: Place) -> None:
+        uri, options = place
+        write = partial(glaive.write_dataset, storage_options=options)
+        write(ROWS, uri, max_rows_per_file=2000)
+        write(ROWS.slice(0, 10), uri, mode="append")
+        dataset = glaive.dataset(uri, storage_options=options)
+        assert dataset.version == 2
+        assert dataset.to_table() == pa.concat_tables([ROWS, ROWS.slice(0, 10)])
+        assert dataset.take([4999, 3, 5003], columns=["id"])["id"].to_pylist() == [4999, 3, 3]
+        assert sum(b.num_rows for b in dataset.to_batches(columns=["text"])) == 5010
+        assert [one["version"] for one in dataset.versions()] == [1, 2]
+        assert glaive.dataset(uri, 1, storage_options=options).count_rows() == 5000
+
+    def test_what_is_there_is_not_created_again(self, place: Place) -> None:
+        uri, options = place
+        glaive.write_dataset(ROWS, uri, storage_options=options)
+        with pytest.raises(DatasetExistsError):
+            glaive.write_dataset(ROWS, uri, storage_options=options)
+
+    def test_reads_and_writes_are_counted(self, place: Place) -> None:
+        uri, options = place
+        written = glaive.write_dataset(ROWS, uri, storage_options=options)
+        stats = written.store.counters.snapshot()
+        assert stats.write_iops >= 3  # data, transaction, manifest
+        assert stats.written_bytes == stats.write_bytes > 10_000
+        dataset = glaive.dataset(uri, storage_options=options)
+        dataset.store.counters.take()
+        dataset.to_table()
+        stats = dataset.store.counters.take()
+        assert stats.read_iops >= 1
+        assert stats.read_bytes > 10_000
+        assert (stats.write_iops, stats.written_bytes) == (0, 0)
+        assert dataset.store.counters.snapshot().read_iops == 0
+
+
+class TestS3:
+    @pytest.fixture
+    def uri(self, server: Server) -> str:
+        uri = f"s3://{server.bucket()}/t"
+        glaive.write_dataset(ROWS, uri, storage_options=server.options)
+        server.reset()
+        return uri
+
+    def test_options_are_taken_in_any_spelling(self, server: Server, uri: str) -> None:
+        options = {
+            "AWS_ACCESS_KEY_ID": "test",
+            "secret_access_key": "test",
+            "Region": "us-east-1",
+            "endpoint_url": server.url,
+            "ALLOW_HTTP": "True",
+            "google_service_account": "/none",
+            "no_such_option": "1",
+        }
+        assert glaive.dataset(uri, storage_options=options).count_rows() == 5000
+
+    def test_the_full_name_of_an_option_wins(self, server: Server, uri: str) -> None:
+        options = server.options | {"endpoint": "http://127.0.0.1:1", "AWS_ENDPOINT": "http://x"}
+        assert glaive.dataset(uri, storage_options=options).count_rows() == 5000
+
+    def test_a_value_that_cannot_be_is_named(self) -> None:
+        with pytest.raises(GlaiveError, match=r"s3://b/t.*aws_conditional_put|s3://b/t.*Condit"):
+            glaive.dataset("s3://b/t", storage_options={"aws_conditional_put": "sometimes"})
+
+    def test_opening_takes_two_requests(self, server: Server, uri: str) -> None:
+        glaive.dataset(uri, storage_options=server.options)
+        assert [call.method for call in server.calls] == ["GET", "GET"]
+
+    @pytest.mark.parametrize("kind", ["error", "throttle", "reset", "cut"])
+    @pytest.mark.parametrize("after", range(4))
+    def test_a_read_that_fails_once_is_repeated(
+        self, server: Server, uri: str, kind: Kind, after: int
+    ) -> None:
+        server.failing.append(Failing(kind, after=after))
+        dataset = glaive.dataset(uri, storage_options=server.options)
+        assert dataset.to_table() == ROWS
+        assert server.failing[0].times == (0 if len(server.calls) > after else 1)
+
+    @pytest.mark.parametrize("kind", ["error", "throttle", "reset", "lie"])
+    @pytest.mark.parametrize("after", range(4))
+    def test_a_write_that_fails_once_happens_once(
+        self, server: Server, uri: str, kind: Kind, after: int
+    ) -> None:
+        server.failing.append(Failing(kind, lambda method, _: method in ("PUT", "POST"), after))
+        with suppress(StoreError):
+            glaive.write_dataset(ROWS, uri, mode="append", storage_options=server.options)
+        rows = glaive.dataset(uri, storage_options=server.options).count_rows()
+        versions = glaive.dataset(uri, storage_options=server.options).version
+        assert (rows, versions) in ((5000, 1), (10_000, 2))
+
+    def test_a_lost_answer_to_the_commit_is_no_failure(self, server: Server, uri: str) -> None:
+        of_manifests = lambda method, path: method == "PUT" and "_versions/1" in path  # noqa: E731
+        server.failing.append(Failing("lie", of_manifests))
+        made = glaive.write_dataset(ROWS, uri, mode="append", storage_options=server.options)
+        assert made.version == 2
+        assert glaive.dataset(uri, storage_options=server.options).version == 2
+
+    def test_a_store_that_keeps_failing_is_an_error_with_the_path(
+        self, server: Server, uri: str
+    ) -> None:
+        server.failing.append(Failing("error", times=100))
+        options = server.options | {"client_max_retries": "1"}
+        with pytest.raises(StoreError, match=r"s3://b.*/t"):
+            glaive.dataset(uri, storage_options=options)
+        assert len(server.calls) == 2
+
+    def test_missing_credentials_and_buckets_are_errors(self, server: Server) -> None:
+        options = server.options | {"client_max_retries": "0"}
+        with pytest.raises(GlaiveError, match="nosuchbucket"):
+            glaive.write_dataset(ROWS, "s3://nosuchbucket/t", storage_options=options)
+
+    def test_writers_at_once_lose_nothing(self, server: Server, uri: str) -> None:
+        def append(number: int) -> int:
+            piece = pa.table({"id": [number], "text": ["x"]})
+            done = glaive.write_dataset(piece, uri, mode="append", storage_options=server.options)
+            return done.version
+
+        with ThreadPoolExecutor(4) as pool:
+            versions = list(pool.map(append, range(12)))
+        assert sorted(versions) == list(range(2, 14))
+        rows = glaive.dataset(uri, storage_options=server.options).to_table()["id"].to_pylist()
+        assert sorted(rows[5000:]) == list(range(12))
+
+    def test_a_dataset_can_be_sent_to_another_process(self, server: Server, uri: str) -> None:
+        dataset = glaive.dataset(uri, storage_options=server.options)
+        assert pickle.loads(pickle.dumps(dataset)).count_rows() == 5000
+
+    def test_base_paths_are_opened_with_the_same_options(
+        self, server: Server, uri: str, tmp_path: Path
+    ) -> None:
+        from glaive.format.fragment import DataFile
+        from glaive.table.bases import locate_data_file
+
+        manifest = open_latest(open_root(uri, server.options))
+        base = manifest.wire.base_paths.add()
+        base.id, base.path, base.is_dataset_root = 7, uri, True
+        entry = manifest.fragment(0).files[0]
+        moved = DataFile(
+            path=entry.path,
+            fields=entry.fields,
+            column_indices=entry.column_indices,
+            version=entry.version,
+            size=entry.size,
+            base_id=7,
+        )
+        elsewhere = open_root(tmp_path, server.options)
+        store, path = locate_data_file(elsewhere, manifest, moved)
+        assert store.head(path).size == entry.size
+
+
+@pytest.fixture(scope="module")
+def many(running_server: Server) -> str:
+    """48 fragments of four columns."""
+    rng = np.random.default_rng(0)
+    rows = pa.table({f"c{i}": rng.integers(0, 2**62, 48 * 10_000) for i in range(4)})
+    uri = f"s3://{running_server.bucket()}/t"
+    options = running_server.options
+    glaive.write_dataset(rows, uri, max_rows_per_file=10_000, storage_options=options)
+    return uri
+
+
+class TestSlowStores:
+    LATENCY = 0.03
+
+    @pytest.mark.parametrize("how", ["table", "batches"])
+    def test_a_projected_scan_keeps_16_requests_in_flight(
+        self, server: Server, many: str, how: str, record_property: Callable[..., None]
+    ) -> None:
+        dataset = glaive.dataset(many, storage_options=server.options)
+        with server.slow(self.LATENCY):
+            if how == "table":
+                rows = dataset.to_table(columns=["c1", "c3"]).num_rows
+            else:
+                rows = sum(one.num_rows for one in dataset.to_batches(columns=["c1", "c3"]))
+        assert rows == 480_000
+        record_property("mean_in_flight", server.mean_in_flight())
+        assert server.most_in_flight() >= 16
+        assert server.mean_in_flight() >= 6
+        assert server.most_in_flight() <= 32 + 1  # GLAIVE_IO_CONCURRENCY; one is being closed
+
+    def test_a_take_over_ten_fragments_needs_six_round_trips(self, server: Server) -> None:
+        rng = np.random.default_rng(1)
+        rows = pa.table(
+            {
+                "id": rng.integers(0, 2**62, 200_000),
+                "text": [f"a text {i}" for i in range(200_000)],
+                "other": rng.random(200_000),
+            }
+        )
+        uri = f"s3://{server.bucket()}/t"
+        glaive.write_dataset(rows, uri, max_rows_per_file=20_000, storage_options=server.options)
+        wanted = np.sort(rng.choice(200_000, 1000, replace=False))
+        with server.slow(0.12):  # long beside what the server itself takes
+            dataset = glaive.dataset(uri, storage_options=server.options)
+            assert len(dataset.get_fragments()) == 10
+            found = dataset.take(wanted.tolist(), columns=["id", "text"])
+        assert found == rows.select(["id", "text"]).take(pa.array(wanted))
+        assert server.round_trips() <= 6, server.calls
+
+
+class TestWebServers:
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> Iterator[str]:
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+            def do_GET(self) -> None:
+                """A whole file or one range of it, which the base class does not know."""
+                asked = self.headers.get("Range")
+                path = Path(self.translate_path(self.path))
+                if asked is None or not path.is_file():
+                    super().do_GET()
+                    return
+                data = path.read_bytes()
+                first, _, last = asked.removeprefix("bytes=").partition("-")
+                start = int(first) if first else max(0, len(data) - int(last))
+                stop = min(int(last) + 1, len(data)) if first and last else len(data)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+                self.send_header("Content-Length", str(stop - start))
+                self.end_headers()
+                self.wfile.write(data[start:stop])
+
+        handler = partial(Quiet, directory=str(tmp_path))
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+            thread.start()
+            yield f"http://127.0.0.1:{server.server_port}"
+            server.shutdown()
+            thread.join()
+
+    def test_a_dataset_is_read_though_nothing_is_listed(self, url: str, tmp_path: Path) -> None:
+        glaive.write_dataset(ROWS, tmp_path / "t")
+        glaive.write_dataset(ROWS, tmp_path / "t", mode="append")
+        dataset = glaive.dataset(f"{url}/t")
+        assert dataset.version == 2
+        assert dataset.to_table(columns=["id"])["id"].to_pylist() == [*range(5000)] * 2
+        assert glaive.dataset(f"{url}/t", 1).count_rows() == 5000
+
+    def test_versions_newer_than_the_hint_are_found(self, url: str, tmp_path: Path) -> None:
+        for _ in range(3):
+            glaive.write_dataset(ROWS, tmp_path / "t", mode="append")
+        (tmp_path / "t/_versions/latest_version_hint.json").write_text('{"version":1}')
+        assert glaive.dataset(f"{url}/t").version == 3
