@@ -32,7 +32,7 @@ R = TypeVar("R")
 _INLINE_VALUES = 64 * 1024
 """Rows times columns below which threads cost more than they bring."""
 
-_FETCHES_AHEAD = 8
+_FETCHES_AHEAD = 24
 """Windows under way when they must be fetched: bounds memory, not requests."""
 
 _JOB_BYTES = 8 * 1024 * 1024
