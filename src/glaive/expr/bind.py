@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import coerce, tree
+from glaive.expr.aggregates import AGGREGATES
 from glaive.expr.constants import as_column
 from glaive.expr.functions import registry
 from glaive.expr.names import Names
@@ -25,50 +26,6 @@ __all__ = ["Bound", "bind"]
 
 Bound = tuple[Node, Any]
 """A bound tree and the type of its values."""
-
-AGGREGATES = frozenset(
-    [
-        "approx_distinct",
-        "approx_median",
-        "approx_percentile_cont",
-        "array_agg",
-        "avg",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "bool_and",
-        "bool_or",
-        "corr",
-        "count",
-        "covar",
-        "covar_pop",
-        "covar_samp",
-        "every",
-        "first_value",
-        "grouping",
-        "last_value",
-        "max",
-        "mean",
-        "median",
-        "min",
-        "nth_value",
-        "regr_slope",
-        "rank",
-        "row_number",
-        "dense_rank",
-        "lag",
-        "lead",
-        "ntile",
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "string_agg",
-        "sum",
-        "var",
-        "var_pop",
-        "var_samp",
-    ]
-)
 
 
 def bind(
@@ -140,9 +97,7 @@ class _Binder:
             case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
                 kind = self.column_type(left)
                 if kind is not None:
-                    deep = isinstance(right, tree.Compare | tree.Arithmetic | Literal | tree.ListOf)
-                    fitted = self.fitted(right, kind) if deep else right
-                    return type(node)(op, left, fitted, at=node.at)
+                    return type(node)(op, left, self.fitted(right, kind), at=node.at)
                 kind = self.column_type(right)
                 if kind is not None and isinstance(left, Literal | tree.ListOf):
                     return type(node)(op, self.fitted(left, kind), right, at=node.at)
@@ -160,36 +115,33 @@ class _Binder:
 
     def column_type(self, node: Node) -> Any | None:
         """The type of a column or a member of one; None for all else."""
-        while isinstance(node, tree.Subscript | tree.Member):
-            if isinstance(node, tree.Subscript) and not _is_name(node.index):
+        inner = node
+        while isinstance(inner, tree.Subscript | tree.Member):
+            if isinstance(inner, tree.Subscript) and not _is_name(inner.index):
                 return None
-            node = node.operand
-        return self.bind(node)[1] if isinstance(node, tree.Name) else None
+            inner = inner.operand
+        return self.bind(node)[1] if isinstance(inner, tree.Name) else None
 
     def fitted(self, node: Node, kind: Any) -> Node:
-        match node:
-            case Literal():
-                found = as_column(node, kind)
-                if found is None:
-                    shown = self.text[node.at :].split(maxsplit=1)[0][:20] if node.at >= 0 else ""
-                    raise self.wrong(
-                        f"the constant {_shown(node)} of type {type_text(node.type)} does not fit "
-                        f"the column's type {type_text(coerce.plain(kind))}; cast one of the two",
-                        node,
-                    ) from (None if shown else None)
-                return found
-            case tree.ListOf():
-                return self.fitted(self.list_of(node), kind)
-            case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
-                return type(node)(op, self.fitted(left, kind), self.fitted(right, kind), at=node.at)
-            case tree.And(operands) | tree.Or(operands):
-                return type(node)(tuple(self.fitted(one, kind) for one in operands), at=node.at)
-            case _:
-                return node
+        """A constant, or a calculation of constants alone, in the type of a column."""
+        if isinstance(node, tree.Arithmetic) and _is_constant(node):
+            left, right = self.fitted(node.left, kind), self.fitted(node.right, kind)
+            return tree.Arithmetic(node.op, left, right, at=node.at)
+        literal = self.list_of(node) if isinstance(node, tree.ListOf) else node
+        if not isinstance(literal, Literal):
+            return node
+        found = as_column(literal, kind)
+        if found is None:
+            raise self.wrong(
+                f"the constant {_shown(literal)} of type {type_text(literal.type)} does not fit "
+                f"the column's type {type_text(coerce.plain(kind))}; cast one of the two",
+                node,
+            )
+        return found
 
     # ------------------------------------------------------------------ all else
 
-    def bind(self, node: Node) -> Bound:
+    def bind(self, node: Node) -> Bound:  # noqa: C901, PLR0911, PLR0912  # a case for each class
         match node:
             case tree.Name():
                 return self.names.bind(node)
@@ -370,6 +322,12 @@ class _Binder:
 
 def _is_name(node: Node) -> bool:
     return isinstance(node, Literal) and isinstance(node.value, str)
+
+
+def _is_constant(node: Node) -> bool:
+    if isinstance(node, tree.Arithmetic):
+        return _is_constant(node.left) and _is_constant(node.right)
+    return isinstance(node, Literal)
 
 
 def _shown(node: Literal) -> str:

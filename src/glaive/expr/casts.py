@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_text
-from glaive.expr.read_text import READERS, Unreadable
+from glaive.expr.read_text import READERS, UnreadableError
 from glaive.expr.sqltypes import type_text
 from glaive.expr.write_text import written
 
@@ -42,7 +42,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
         return cast(array.dictionary_decode(), kind, attempt=attempt)
     try:
         return _convert(array, kind)
-    except (pa.ArrowInvalid, OverflowError, Unreadable) as error:
+    except (pa.ArrowInvalid, OverflowError, UnreadableError) as error:
         if attempt:
             return _each(array, kind)
         raise FilterError(
@@ -62,13 +62,13 @@ def _each(array: Any, kind: Any) -> Any:
     for i in range(len(coded.dictionary)):
         try:
             made.append(_convert(coded.dictionary[i : i + 1], kind))
-        except (pa.ArrowInvalid, OverflowError, Unreadable):
+        except (pa.ArrowInvalid, OverflowError, UnreadableError):
             made.append(pa.nulls(1, kind))
     whole: Any = pa.concat_arrays(made) if made else pa.nulls(0, kind)
     return whole.take(coded.indices)
 
 
-def _convert(array: Any, kind: Any) -> Any:
+def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
     had, types = array.type, pa.types
     if is_text(kind):
         return _to_text(array, kind)

@@ -119,7 +119,7 @@ def _times(left: Any, right: Any) -> Any | None:
     if types.is_timestamp(left) and types.is_timestamp(right):
         return pa.timestamp(_coarser(left, right), left.tz if left.tz is not None else right.tz)
     if types.is_duration(left) and types.is_duration(right):
-        return pa.duration(_coarser(left, right))
+        return pa.duration(max(left.unit, right.unit, key=_UNITS.index))
     if types.is_duration(left) or types.is_duration(right):
         return None
     return pa.timestamp("ns")

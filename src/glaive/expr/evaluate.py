@@ -69,7 +69,7 @@ def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
     raise FilterError(f"the batch has no column {node.path!r}, only {batch.schema.names}")
 
 
-def _literal(node: tree.Literal, batch: pa.RecordBatch) -> Any:
+def _literal(node: tree.Literal, _batch: pa.RecordBatch) -> Any:
     return node.scalar()
 
 

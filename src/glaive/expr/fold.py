@@ -15,6 +15,7 @@ from glaive.expr import tree
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
 from glaive.expr.tree import Literal, Node
+from glaive.expr.uncast import uncast
 
 __all__ = ["simplify"]
 
@@ -34,7 +35,7 @@ _UNKNOWN = Literal(None, pa.bool_())
 _FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
 
 
-def simplify(node: Node) -> Node:
+def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for each class
     """The same expression, simpler; see the module."""
     match node:
         case tree.Column() | Literal():
@@ -165,6 +166,10 @@ def _compare(op: str, left: Node, right: Node, at: int) -> Node:
         return _UNKNOWN
     if isinstance(right, Literal) and right.is_null:
         return tree.IsNull(left, op == "IS DISTINCT FROM", at=at)
+    if isinstance(left, tree.Cast) and isinstance(right, Literal):
+        inner = uncast(op, left, right)
+        if inner is not None:
+            return _compare(op, left.operand, inner, at)
     widened = _wide_zero(op, left, right, at)
     if widened is not None:
         return widened
@@ -197,7 +202,7 @@ def _in_list(operand: Node, items: list[Node], at: int) -> Node:
     """Constants in one list, everything else as comparisons of its own."""
     if isinstance(operand, Literal) or not all(isinstance(one, Literal) for one in items):
         return _any([_compare("=", operand, one, at) for one in items], at)
-    known: dict[Node, None] = {}
+    known: dict[Literal, None] = {}
     nulls = False
     for one in items:
         nulls = nulls or (isinstance(one, Literal) and one.is_null)
@@ -205,10 +210,20 @@ def _in_list(operand: Node, items: list[Node], at: int) -> Node:
             known.update(dict.fromkeys(_zeros(one) or (one,)))
     if not known:
         return _UNKNOWN
-    values_of = tuple(known)
     found: Node
+    operand, values_of = _uncast_all(operand, tuple(known))
     if len(values_of) == 1:
         found = tree.Compare("=", operand, values_of[0], at=at)
     else:
         found = tree.InList(operand, values_of, at=at)
     return _any([found, _UNKNOWN], at) if nulls else found
+
+
+def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[Literal, ...]]:
+    while isinstance(operand, tree.Cast):
+        found = [uncast("=", operand, one) for one in items]
+        inner = tuple(one for one in found if one is not None)
+        if len(inner) < len(items):
+            break
+        operand, items = operand.operand, inner
+    return operand, items

@@ -18,19 +18,8 @@ from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Node
 
 __all__ = ["parse"]
 
-OR, AND, NOT, IS, LIKE, EQUAL, SHIFT, PLUS, TIMES, CAST, DOT = (
-    5,
-    10,
-    15,
-    17,
-    19,
-    20,
-    22,
-    30,
-    40,
-    50,
-    60,
-)
+OR, AND, NOT, IS, LIKE, EQUAL = 5, 10, 15, 17, 19, 20
+SHIFT, PLUS, TIMES, CAST, DOT = 22, 30, 40, 50, 60
 
 COMPARISONS = {
     "=": "=",
@@ -195,7 +184,7 @@ class _Parser(Cursor):
             return tree.IsNull(left, negated, at=at)
         if self.take_word("DISTINCT", "FROM"):
             op = "IS NOT DISTINCT FROM" if negated else "IS DISTINCT FROM"
-            return tree.Compare(op, left, self.expression(IS), at=at)
+            return tree.Compare(op, left, self.expression(0), at=at)
         for word, truth in (("TRUE", True), ("FALSE", False), ("UNKNOWN", None)):
             if self.take_word(word):
                 return tree.IsTruth(left, truth, negated, at=at)
@@ -312,7 +301,8 @@ class _Parser(Cursor):
             return tree.Literal(word == "TRUE", pa.bool_(), at=at)
         if word in NO_OPERAND:
             raise self.wrong(
-                f"expected a value, found {token.value!r}; a column of this name stands in back-ticks",
+                f"expected a value, found {token.value!r}; a column of this name stands in "
+                "back-ticks",
                 at,
             )
         if word == "ARRAY" and self.take("["):
@@ -370,7 +360,7 @@ class _Parser(Cursor):
         if self.is_sign("*"):
             raise self.wrong(f"{token.value}(*) is an aggregate, not a filter", at)
         call = tree.Call(token.value.lower(), self.items(")"), at=at)
-        if self.token.upper == "OVER" or self.token.upper == "FILTER":
+        if self.token.upper in {"OVER", "FILTER"}:
             raise self.wrong(
                 f"{token.value} is a window function or an aggregate, not a filter", at
             )

@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-__all__ = ["READERS", "Unreadable"]
+__all__ = ["READERS", "UnreadableError"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
     r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE
 )
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})|([0-9]{4})([0-9]{2})([0-9]{2})")
-_TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?)?")
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?")
 _ZONE = re.compile(r"\s*(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?|[A-Za-z][\w/+-]*)")
 _TRUE = {"true", "tru", "tr", "t", "yes", "ye", "y", "on", "1"}
 _FALSE = {"false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0"}
@@ -27,13 +27,13 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """A text is none of a type."""
 
 
-def _bad(text: object, kind: Any) -> Unreadable:
+def _bad(text: object, kind: Any) -> UnreadableError:
     shown = repr(text)
-    return Unreadable(f"{shown if len(shown) < 60 else shown[:59] + '…'} is no {kind}")
+    return UnreadableError(f"{shown if len(shown) < 60 else shown[:59] + '…'} is no {kind}")
 
 
 def _boolean(text: str, kind: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Any
@@ -47,7 +48,7 @@ def _in(node: Node, tightness: int) -> str:
     return text if binding >= tightness else f"({text})"
 
 
-def _text(node: Node) -> tuple[str, int]:
+def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as many classes
     """The text, and how tight its outermost operator binds."""
     match node:
         case tree.Name(parts, exact):
@@ -155,7 +156,7 @@ def _literal(node: Literal) -> tuple[str, int]:
 
 
 def _float(value: float) -> tuple[str, int]:
-    if value != value or value in {float("inf"), float("-inf")}:
+    if not math.isfinite(value):
         return f"double '{value}'", _ATOM
     return repr(value), TIMES if repr(value).startswith("-") else _ATOM
 

@@ -52,7 +52,7 @@ def one_column(node: Node) -> Test | None:
     return None
 
 
-def _one(value: bool) -> Condition:
+def _one(value: bool) -> Condition:  # noqa: FBT001  # a value
     return IsOneOf(pa.array([value]))
 
 
@@ -68,15 +68,10 @@ def _array(values: list[Any], kind: Any) -> Any:
 
 
 def _compared(op: str, left: Node, right: Literal) -> Test | None:
-    column, value = left, right
-    if isinstance(left, tree.Cast) and isinstance(left.operand, tree.Column):
-        narrowed = _narrowed(op, left, right)
-        if narrowed is None:
-            return None
-        column, (op, value) = left.operand, narrowed
-    if not isinstance(column, tree.Column) or not _is_flat(column) or value.is_null:
+    if not isinstance(left, tree.Column) or not _is_flat(left) or right.is_null:
         return None
-    scalar = value.scalar()
+    column = left
+    scalar = right.scalar()
     match op:
         case "=":
             return column.path, IsOneOf(_array([scalar], scalar.type))
@@ -90,25 +85,6 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
             return column.path, IsOneOf(_array([scalar], scalar.type))
         case _:
             return None
-
-
-def _narrowed(op: str, cast: tree.Cast, right: Literal) -> tuple[str, Literal] | None:
-    """A comparison of a widened whole number, as one of the column's own type."""
-    operand = cast.operand
-    types = pa.types
-    if not isinstance(operand, tree.Column) or cast.attempt:
-        return None
-    had, kind = plain(operand.type), cast.type
-    if not (types.is_integer(had) and types.is_integer(kind) and isinstance(right.value, int)):
-        return None
-    signed = types.is_signed_integer(had)
-    if had.bit_width > kind.bit_width or (signed and not types.is_signed_integer(kind)):
-        return None
-    if had.bit_width == kind.bit_width and types.is_signed_integer(kind) != signed:
-        return None
-    low = -(1 << (had.bit_width - 1)) if signed else 0
-    high = 1 << (had.bit_width - signed)
-    return (op, Literal(right.value, had)) if low <= right.value < high else None
 
 
 def _alternatives(operands: tuple[Node, ...]) -> Test | None:

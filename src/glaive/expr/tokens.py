@@ -44,11 +44,12 @@ _TOKEN = re.compile(
       (?P<space>\s+|--[^\n]*)
     | (?P<comment>/\*)
     | (?P<bytes>[xX]'[0-9a-fA-F]*'|0[xX][0-9a-fA-F]+)
-    | (?P<number>(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?)
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
     | (?P<quoted>`(?:[^`]|``)*`)
     | (?P<word>[^\W\d]\w*)
-    | (?P<sign>::|<=>|<=|>=|<>|!=|==|\|\||<<|>>|!~~\*|!~~|!~\*|!~|~~\*|~~|~\*|[-+*/%=<>(),.\[\]~&|^\#?:;@!{}$\\])
+    | (?P<sign>::|<=>|<=|>=|<>|!=|==|\|\||<<|>>|!~~\*|!~~|!~\*|!~|~~\*|~~|~\*
+              |[-+*/%=<>(),.\[\]~&|^\#?:;@!{}$\\])
     """,
     re.VERBOSE,
 )
@@ -98,8 +99,6 @@ def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:
         if len(value) % 2 and raw.endswith("'"):
             raise failure("bytes have two digits each, these have an odd number", text, at)
         value = value.zfill(len(value) + len(value) % 2)
-    elif kind is Kind.NUMBER:
-        value = raw.replace("_", "")
     return Token(kind, value, at, end)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,6 +15,9 @@ __all__ = ["written"]
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_SECOND = 253_402_000_000
+_TO_YEAR_2000 = -10_957
+_CYCLE_DAYS = 146_097
 
 
 def written(array: Any) -> list[str | None]:
@@ -64,36 +67,39 @@ def _float(value: Any) -> str:
 
 
 def _date(days: int) -> str:
-    return _at(days * 86_400).strftime("%Y-%m-%d")
+    # Years beyond those of ``datetime``: in steps of 400, after which days repeat.
+    cycles, rest = divmod(days + _TO_YEAR_2000, _CYCLE_DAYS)
+    day = date(2000, 1, 1) + timedelta(days=rest)
+    year = day.year + 400 * cycles
+    shown = f"{year:04}" if 0 <= year < 10_000 else f"{year:+05}"
+    return f"{shown}-{day.month:02}-{day.day:02}"
 
 
 def _at(seconds: int) -> datetime:
-    try:
-        return _EPOCH + timedelta(seconds=seconds)
-    except OverflowError:
-        raise FilterError(f"{seconds} seconds since 1970 lie outside the years 1 to 9999") from None
+    """A moment of the same zone rules, if not of the same year."""
+    return _EPOCH + timedelta(seconds=min(max(seconds, 0), _LAST_SECOND))
 
 
 def _moment(value: int, unit: str, zone: str | None) -> str:
     seconds, rest = divmod(value, _PER_SECOND[unit])
-    moment = _at(seconds)
     if zone is None:
-        return f"{_to_second(moment)}{_fraction(rest, unit)}"
+        return f"{_to_second(seconds)}{_fraction(rest, unit)}"
     if zone.upper() in {"UTC", "Z", "+00:00"}:
-        return f"{_to_second(moment)}{_fraction(rest, unit)}Z"
+        return f"{_to_second(seconds)}{_fraction(rest, unit)}Z"
     if zone[0] in "+-":
         sign = 1 if zone[0] == "+" else -1
         digits = zone[1:].replace(":", "").ljust(4, "0")
         offset = sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
     else:
-        offset = moment.astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+        offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
     minutes = int(offset.total_seconds()) // 60
     shown = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
-    return f"{_to_second(moment + offset)}{_fraction(rest, unit)}{shown}"
+    return f"{_to_second(seconds + minutes * 60)}{_fraction(rest, unit)}{shown}"
 
 
-def _to_second(moment: datetime) -> str:
-    return moment.replace(tzinfo=None, microsecond=0).isoformat()
+def _to_second(seconds: int) -> str:
+    days, second = divmod(seconds, 86_400)
+    return f"{_date(days)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 def _fraction(rest: int, unit: str) -> str:

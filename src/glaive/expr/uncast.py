@@ -1,0 +1,85 @@
+"""A comparison of a converted value with a constant, as one of the value itself.
+
+``CAST(a AS bigint) = 5`` is ``a = 5`` where 5 has a place in the type of ``a``: nothing needs to be
+converted, and a test on one column is seen to be one. As the reference implementation does so
+for every conversion between whole numbers, decimals and times, ``CAST(d AS int) = 1`` on a
+decimal means 1.00 there, and here.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.expr import tree
+from glaive.expr.casts import cast
+from glaive.expr.coerce import is_text
+from glaive.expr.result_type import type_of
+from glaive.expr.tree import Literal
+
+__all__ = ["uncast"]
+
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
+    """The constant in the type that ``left`` converts from; None when it has no place there."""
+    kind = type_of(left.operand)
+    if kind is None or right.is_null:
+        return None
+    if is_text(left.type) and pa.types.is_integer(kind):
+        return _from_text(op, right, kind)
+    number = _number(right)
+    if number is None:
+        return None
+    value = _value(number, right.type, kind)
+    return None if value is None else Literal(value, kind, at=right.at)
+
+
+def _number(literal: Literal) -> int | Decimal | None:
+    kind, types = literal.type, pa.types
+    if types.is_integer(kind) or types.is_timestamp(kind) or types.is_decimal128(kind):
+        value: Any = literal.value
+        return value if isinstance(value, int | Decimal) else None
+    return None
+
+
+def _value(number: int | Decimal, had: Any, kind: Any) -> int | Decimal | None:
+    types = pa.types
+    if types.is_decimal128(kind):
+        if types.is_timestamp(had):
+            return None
+        digits = Decimal(number).scaleb(kind.scale)
+        fits = digits == digits.to_integral_value() and abs(digits) < Decimal(10) ** kind.precision
+        return Decimal(number) if fits else None
+    if number != int(number) or (types.is_decimal128(had) and types.is_timestamp(kind)):
+        return None
+    whole = int(number)
+    if types.is_timestamp(kind):
+        if types.is_timestamp(had):
+            if (had.tz is None) != (kind.tz is None):
+                return None
+            whole = _quotient(whole * _UNITS[kind.unit], _UNITS[had.unit])
+        return whole if -(1 << 63) <= whole < 1 << 63 else None
+    if types.is_integer(kind):
+        signed = types.is_signed_integer(kind)
+        low = -(1 << (kind.bit_width - 1)) if signed else 0
+        return whole if low <= whole < 1 << (kind.bit_width - signed) else None
+    return None
+
+
+def _from_text(op: str, right: Literal, kind: Any) -> Literal | None:
+    """``CAST(a AS string) = '1'``: only when the number is written in that way."""
+    if op not in {"=", "!="}:
+        return None
+    found = cast(pa.array([right.value]), kind, attempt=True)[0]
+    if not found.is_valid or str(found.as_py()) != right.value:
+        return None
+    return Literal.of(found, at=right.at)
+
+
+def _quotient(over: int, by: int) -> int:
+    """Cut towards zero."""
+    return over // by if over >= 0 else -(-over // by)
