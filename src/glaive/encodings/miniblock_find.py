@@ -17,7 +17,7 @@ from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import WordTest, test_of_flags
 from glaive.types import Where
 
-__all__ = ["Asked", "find_in_chunks"]
+__all__ = ["Asked", "Loaded", "find_in_chunks"]
 
 
 class Asked(NamedTuple):
