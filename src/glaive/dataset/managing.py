@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from glaive.dataset.cleanup import CleanupExplanation, CleanupStats, clean_up, explain
-from glaive.dataset.files import (
-    all_files,
-    drop_dataset,
-    migrate_manifest_names,
-    tracked_files,
-)
 from glaive.dataset.history import describe, describe_all
 from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.references import resolve
 from glaive.dataset.refs import Branches, Tags
 from glaive.format.transaction import Transaction
-from glaive.table.cleanup import CleanupPolicy
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.versions import list_versions
+
+if TYPE_CHECKING:
+    from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
 
 __all__ = ["Managing"]
 
@@ -75,6 +70,78 @@ class Managing(OpenedVersion):
         manifest = self.checkout_version(version).manifest
         return read_transaction(self.store, manifest)
 
+    def create_branch(
+        self,
+        branch: str,
+        reference: int | str | tuple[str | None, int | None] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Begin a branch with a version, this one by default; returns it opened.
+
+        References are those of :meth:`checkout_version`. The branch refers to the files of
+        the version and has those of its own below ``tree/``.
+
+        Raises
+        ------
+        RefExistsError
+            There is a branch of this name.
+        OptionError
+            A branch cannot have this name.
+        """
+        from glaive.dataset.clones import make_branch
+
+        return self._referenced(make_branch(self, branch, reference))
+
+    def shallow_clone(
+        self,
+        target_path: str | os.PathLike[str],
+        reference: int | str | tuple[str | None, int | None] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Begin a dataset elsewhere that refers to the files of a version of this one.
+
+        Raises
+        ------
+        DatasetExistsError
+            There is a dataset already.
+        """
+        from glaive.dataset.clones import clone_shallow
+
+        options = self.storage_options if storage_options is None else storage_options
+        target, made = clone_shallow(self, target_path, reference, options)
+        return type(self)(target, made, uri=os.fspath(target_path), storage_options=options)
+
+    def deep_clone(
+        self,
+        target_path: str | os.PathLike[str],
+        reference: int | str | tuple[str | None, int | None] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Begin a dataset elsewhere with a copy of all files of a version of this one.
+
+        Raises
+        ------
+        DatasetExistsError
+            There is a dataset already.
+        """
+        from glaive.dataset.clones import clone_deep
+
+        options = self.storage_options if storage_options is None else storage_options
+        target, made = clone_deep(self, target_path, reference, options)
+        return type(self)(target, made, uri=os.fspath(target_path), storage_options=options)
+
+    def restore(self) -> None:
+        """Make this version the newest one; those made since stay in the history.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The dataset has been given something since that cannot be given up.
+        """
+        from glaive.dataset.restore import restored
+
+        self._open(restored(self.store, self.manifest))
+
     # ------------------------------------------------------------------ clean-up
 
     def cleanup_old_versions(
@@ -118,6 +185,9 @@ class Managing(OpenedVersion):
         This version, newer ones, and those that branches were made from always stay.
         Manifests go first: no version is ever left without its files.
         """
+        from glaive.dataset.cleanup import clean_up
+        from glaive.table.cleanup import CleanupPolicy
+
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
         return clean_up(self, policy, delete_rate_limit)
@@ -138,6 +208,9 @@ class Managing(OpenedVersion):
 
         ``delete_rate_limit`` has no effect; files are listed when ``include_files`` is set.
         """
+        from glaive.dataset.cleanup import explain
+        from glaive.table.cleanup import CleanupPolicy
+
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
         return explain(self, policy, include_files=include_files, max_files=max_files)
@@ -148,6 +221,8 @@ class Managing(OpenedVersion):
         """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
         ``last_modified`` (UTC). Those below base paths are not among them.
         """
+        from glaive.dataset.files import all_files
+
         return all_files(self)
 
     def tracked_files(
@@ -159,6 +234,8 @@ class Managing(OpenedVersion):
         """Stream the files that versions consist of: ``version``, ``base_uri``, ``path``,
         ``type``. ``progress`` is told how many manifests were read, and of how many.
         """
+        from glaive.dataset.files import tracked_files
+
         return tracked_files(self, min_version, progress)
 
     def migrate_manifest_paths_v2(self) -> None:
@@ -166,6 +243,8 @@ class Managing(OpenedVersion):
 
         Must not run beside other writers; may be repeated.
         """
+        from glaive.dataset.files import migrate_manifest_names
+
         migrate_manifest_names(self.store)
         self.checkout_latest()
 
@@ -184,4 +263,6 @@ class Managing(OpenedVersion):
         OptionError
             There are files but no manifest that can be read: nothing was deleted.
         """
+        from glaive.dataset.files import drop_dataset
+
         drop_dataset(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))

@@ -12,7 +12,7 @@ from glaive.format.paths import data_file_path
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 
-__all__ = ["locate_data_file", "locate_in_base"]
+__all__ = ["base_of", "locate_data_file", "locate_in_base"]
 
 
 def locate_data_file(
@@ -21,7 +21,7 @@ def locate_data_file(
     """Store and path of a data file."""
     if file.base_id is None:
         return store, data_file_path(file.path)
-    base, is_root = _base(store, manifest, file.base_id)
+    base, is_root = base_of(store, manifest, file.base_id)
     return base, data_file_path(file.path) if is_root else file.path
 
 
@@ -31,10 +31,11 @@ def locate_in_base(
     """Store and path of any other file, given by its path within a dataset."""
     if base_id is None:
         return store, path
-    return _base(store, manifest, base_id)[0], path
+    return base_of(store, manifest, base_id)[0], path
 
 
-def _base(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
+def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
+    """The place a base path names, and whether it is the root of a dataset."""
     for base in manifest.wire.base_paths:
         if base.id == base_id:
             # Places of a dataset are opened with the options that its root was opened with.
