@@ -53,6 +53,7 @@ class Server:
     calls: list[Call] = field(default_factory=list)
     failing: list[Failing] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
+    clients: dict[str, Any] = field(default_factory=dict)
 
     def reset(self) -> None:
         """Forget what was asked, and go wrong no more."""
@@ -92,13 +93,15 @@ class Server:
 
     def client(self, service: str) -> Any:
         """A client of our own, to look behind the scenes."""
-        return boto3.session.Session().client(
-            service,
-            endpoint_url=self.url,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-        )
+        if service not in self.clients:
+            self.clients[service] = boto3.session.Session().client(
+                service,
+                endpoint_url=self.url,
+                region_name="us-east-1",
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+            )
+        return self.clients[service]
 
     @property
     def options(self) -> dict[str, str]:

@@ -41,14 +41,11 @@ class DynamoManifestStore:
         not say, boto3 finds as it always does.
     """
 
-    __slots__ = ("_client", "_lock", "_process", "options", "table")
+    __slots__ = ("options", "table")
 
     def __init__(self, table: str, options: Mapping[str, str] | None = None) -> None:
         self.table = table
         self.options = dict(options or {})
-        self._client: Any = None
-        self._process = 0
-        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"DynamoManifestStore({self.table!r})"
@@ -147,39 +144,44 @@ class DynamoManifestStore:
         return answer
 
     def _connected(self) -> Any:
-        """The client of this process; boto3's clients serve all threads, but no fork."""
-        with self._lock:
-            if self._client is None or self._process != os.getpid():
-                self._client = self._connect()
-                self._process = os.getpid()
-            return self._client
-
-    def _connect(self) -> Any:
-        try:
-            import boto3
-            from botocore.config import Config
-        except ImportError:
-            raise MissingDependencyError(
-                "manifests registered in DynamoDB need boto3: pip install 'glaive[aws-dynamodb]'"
-            ) from None
+        """The client of this process for these options: making one takes longer than a commit."""
         lower = {key.lower(): value for key, value in self.options.items()}
-        given: dict[str, Any] = {}
+        given: dict[str, str] = {}
         for name, keys in _CREDENTIALS.items():
             found = next((lower[key] for key in keys if lower.get(key)), None)
             if found is not None:
                 given[name] = found
         if "endpoint_url" not in given and os.environ.get("DYNAMODB_ENDPOINT"):
             given["endpoint_url"] = os.environ["DYNAMODB_ENDPOINT"]
-        retries: Any = {"max_attempts": 4, "mode": "standard"}
-        try:
-            return boto3.session.Session().client(
-                "dynamodb", config=Config(retries=retries), **given
-            )
-        except Exception as error:
-            raise OptionError(
-                f"the DynamoDB table {self.table} cannot be reached: {error} Give aws_region and "
-                "credentials in storage_options or the environment."
-            ) from None
+        key = (os.getpid(), *sorted(given.items()))
+        with _clients_lock:
+            if key not in _clients:
+                _clients[key] = _connect(given, self.table)
+            return _clients[key]
+
+
+_clients: dict[tuple[Any, ...], Any] = {}
+"""Clients by process and options: they serve all threads, but no fork."""
+_clients_lock = Lock()
+
+
+def _connect(given: Mapping[str, str], table: str) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise MissingDependencyError(
+            "manifests registered in DynamoDB need boto3: pip install 'glaive[aws-dynamodb]'"
+        ) from None
+    retries: Any = {"max_attempts": 4, "mode": "standard"}
+    try:
+        session = boto3.session.Session()
+        return session.client("dynamodb", config=Config(retries=retries), **given)
+    except Exception as error:
+        raise OptionError(
+            f"the DynamoDB table {table} cannot be reached: {error} Give aws_region and "
+            "credentials in storage_options or the environment."
+        ) from None
 
 
 def _key(root: str) -> str:

@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS manifests (
     PRIMARY KEY (base_uri, version)
 ) WITHOUT ROWID
 """
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'manifests'"
 _WAIT_SECONDS = 30.0
 """How long to wait for another process that is writing."""
 
@@ -101,6 +102,9 @@ class SqliteManifestStore:
         if not self.path.exists():
             return None
         with self._connected(write=False) as connection:
+            # Another process may have made the file, and not yet what is in it.
+            if connection.execute(_HAS_TABLE).fetchone() is None:
+                return None
             found = connection.execute(
                 "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both texts are ours
                 f"WHERE base_uri = ? AND {where}",
