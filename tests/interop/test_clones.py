@@ -48,7 +48,7 @@ def facts(manifest: Manifest) -> dict[str, Any]:
     return {
         "version": wire.version,
         "branch": wire.branch,
-        "bases": [(one.id, one.name, one.is_dataset_root) for one in wire.base_paths],
+        "bases": sorted((one.id, one.name, one.is_dataset_root) for one in wire.base_paths),
         "flags": (wire.reader_feature_flags, wire.writer_feature_flags),
         "files": [
             [(file.path, file.base_id, file.fields) for file in fragment.files]
