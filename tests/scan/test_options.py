@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.fragment import LanceFragment
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.options import DEFAULT_BATCH_SIZE, ScanOptions
+from glaive.scan.ordering import ColumnOrdering
 
 
 def test_none_means_the_default() -> None:
@@ -35,6 +40,14 @@ def test_whole_numbers_of_any_kind_are_taken() -> None:
         ("scan_in_order", "yes"),
         ("fragments", 3),
         ("fragments", ["a"]),
+        ("columns", {"a": 1}),
+        ("order_by", "a"),
+        ("order_by", [3]),
+        ("late_materialization", "a"),
+        ("use_stats", 1),
+        ("prefilter", "yes"),
+        ("io_buffer_size", -1),
+        ("scan_stats_callback", 3),
     ],
 )
 def test_a_value_that_cannot_be_names_the_option(option: str, value: object) -> None:
@@ -50,20 +63,48 @@ def test_an_unknown_option_suggests_a_known_one() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("filter", "a > 1"),
         ("nearest", {"column": "v", "q": [1.0]}),
         ("full_text_query", "hello"),
-        ("order_by", ["a"]),
-        ("include_deleted_rows", True),
+        ("index_segments", ["0"]),
+        ("aggregate", b"plan"),
     ],
 )
-def test_what_is_not_served_yet_is_refused_by_name(option: str, value: Any) -> None:
+def test_what_needs_an_index_is_refused_by_name(option: str, value: Any) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"{option}.*not supported yet"):
         ScanOptions.of(**{option: value})
 
 
+def test_a_search_beside_a_filter_is_refused_and_the_filter_alone_is_taken() -> None:
+    assert ScanOptions.of(filter={"expr_filter": "a > 1"}).filter == "a > 1"
+    with pytest.raises(UnsupportedFeatureError, match="search_filter"):
+        ScanOptions.of(filter={"expr_filter": "a > 1", "search_filter": object()})
+    with pytest.raises(OptionError, match="expected the keys"):
+        ScanOptions.of(filter={"a": 1})
+
+
 def test_tuning_of_what_is_not_there_has_no_effect() -> None:
-    tuned = ScanOptions.of(
-        prefilter=True, use_stats=False, io_buffer_size=1 << 20, late_materialization=True
-    )
+    tuned = ScanOptions.of(prefilter=True, fast_search=False, use_scalar_index=True)
     assert tuned == ScanOptions()
+
+
+def test_options_that_exclude_each_other_say_so() -> None:
+    with pytest.raises(OptionError, match="strict_batch_size and batch_size_bytes"):
+        ScanOptions.of(strict_batch_size=True, batch_size_bytes=100)
+    with pytest.raises(OptionError, match=r"include_deleted_rows.*Set with_row_id"):
+        ScanOptions.of(include_deleted_rows=True)
+    with pytest.raises(OptionError, match="filter and substrait_filter"):
+        ScanOptions.of(filter="a", substrait_filter=b"a")
+
+
+def test_an_order_is_given_by_names_or_orderings() -> None:
+    given = ScanOptions.of(order_by=["a", ColumnOrdering("b", ascending=False)])
+    assert given.order_by == (ColumnOrdering("a"), ColumnOrdering("b", False, False))
+
+
+@pytest.mark.parametrize("method", ["scanner", "to_table", "to_batches", "to_pandas"])
+@pytest.mark.parametrize("kind", [LanceDataset, LanceFragment])
+def test_signatures_show_every_option(kind: type, method: str) -> None:
+    shown = inspect.signature(getattr(kind, method)).parameters
+    named = {field.name for field in dataclasses.fields(ScanOptions)}
+    assert named | {"nearest", "full_text_query", "prefilter"} <= shown.keys()
+    assert shown["batch_size"].default == DEFAULT_BATCH_SIZE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import ColumnNotFoundError, FilterError, OptionError
 from glaive.format.fields import LanceSchema
 from glaive.scan.projection import column_names, project
 
@@ -83,6 +83,28 @@ def test_a_column_is_named_once() -> None:
         column_names(["id", "id"])
 
 
-def test_computed_columns_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="columns: computed columns"):
-        column_names({"double": "id * 2"})
+def test_computed_columns_are_named_and_typed() -> None:
+    columns = column_names({"double": "id * 2", "name": "meta.y", "one": "1", "id": "id"})
+    projection = project(SCHEMA, columns)
+    assert projection.schema == pa.schema(
+        [
+            pa.field("double", pa.int64(), nullable=False),
+            pa.field("name", pa.string()),
+            pa.field("one", pa.int64(), nullable=False),
+            pa.field("id", pa.int64(), nullable=False),
+        ]
+    )
+    assert len(projection.fields) == 2  # what two columns need is read once
+
+
+def test_a_filter_adds_to_what_is_read_and_not_to_what_comes_out() -> None:
+    projection = project(SCHEMA, ["id"], inputs=["id", "meta.x", "_rowid"])
+    assert projection.schema.names == ["id"]
+    assert len(projection.fields) == 2
+    assert projection.inputs["_rowid"].system == "_rowid"
+    assert projection.system == {"_rowid"}
+
+
+def test_an_unknown_column_of_an_expression_names_the_closest() -> None:
+    with pytest.raises(FilterError, match=r"idd.*id"):
+        project(SCHEMA, (("a", "idd + 1"),))

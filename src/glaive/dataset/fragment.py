@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from glaive.dataset.scanner import Scanner
 from glaive.errors import RowIndexError
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import deletion_file_path
-from glaive.scan.options import ScanOptions
+from glaive.scan.options import ScanOptions, shows_options
 from glaive.scan.projection import column_names
 from glaive.scan.take import positions, take
 from glaive.scan.view import Views
@@ -77,26 +77,41 @@ class LanceFragment:
         """Live rows."""
         return self.scanner(filter=filter).count_rows()
 
+    @shows_options
     def scanner(
-        self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        **options: Any,
     ) -> Scanner:
         """Describe a scan of this fragment; options as for ``dataset.scanner``."""
         options["fragments"] = (self.fragment_id,)
         return Scanner.of(self._views, columns=columns, filter=filter, **options)
 
+    @shows_options
     def to_table(
-        self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        **options: Any,
     ) -> pa.Table:
         """Read the fragment into a table."""
         return self.scanner(columns, filter, **options).to_table()
 
+    @shows_options
     def to_batches(
-        self, columns: Sequence[str] | None = None, filter: object = None, **options: Any
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        **options: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Stream the fragment in batches."""
         return self.scanner(columns, filter, **options).to_batches()
 
-    def to_pandas(self, columns: Sequence[str] | None = None, **kwargs: Any) -> Any:
+    @shows_options
+    def to_pandas(
+        self, columns: Sequence[str] | Mapping[str, str] | None = None, **kwargs: Any
+    ) -> Any:
         """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
         options, kwargs = ScanOptions.split(kwargs)
         return self.scanner(columns, **options).to_pandas(**kwargs)
@@ -105,8 +120,13 @@ class LanceFragment:
         """The first live rows."""
         return self.to_table(limit=num_rows, **options)
 
-    def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by position among the live rows of this fragment, in the order given."""
+    def take(
+        self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """Rows by position among the live rows of this fragment, in the order given.
+
+        Columns of blobs are their bytes here, not their descriptions: as pylance has it.
+        """
         rows = positions(indices)
         live = self._live()
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < live:
@@ -116,5 +136,5 @@ class LanceFragment:
                 "rows, counted from 0"
             )
         first = np.int64(self._views.snapshot.row_starts[self._position])
-        view = self._views.take(column_names(columns, pruning=True))
+        view = self._views.take(column_names(columns, pruning=True), blobs="values")
         return take(view, rows + first)

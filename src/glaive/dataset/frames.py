@@ -12,9 +12,9 @@ from glaive.errors import OptionError
 from glaive.format.blobs import is_blob
 from glaive.scan.blob_file import BlobFile
 from glaive.scan.blobs import locate_blobs, select_rows
-from glaive.scan.execute import read_table
 from glaive.scan.options import ScanOptions
-from glaive.scan.projection import ROW_ADDRESS
+from glaive.scan.query import make_query
+from glaive.scan.system import ROW_ADDRESS
 from glaive.scan.view import Views
 
 __all__ = ["to_frame"]
@@ -49,10 +49,11 @@ def to_frame(
         return _read(views, options).to_pandas(**arguments)
     table = _read(views, replace(options, with_row_address=True))
     rows = select_rows(views, addresses=table[ROW_ADDRESS])
-    asked = options.with_row_address or ROW_ADDRESS in (options.columns or ())
+    given = _names(options)
+    asked = options.with_row_address or ROW_ADDRESS in (given or ())
     names = [name for name in table.schema.names if asked or name != ROW_ADDRESS]
-    if asked and not options.with_row_address and options.columns is not None:
-        names = list(options.columns)
+    if asked and not options.with_row_address and given is not None:
+        names = given
     frame = table.select([name for name in names if name not in blobs]).to_pandas(**arguments)
     for name in blobs:
         places = locate_blobs(views, name, rows)
@@ -70,6 +71,8 @@ def _blob_columns(views: Views, options: ScanOptions) -> list[str]:
     columns = schema.names if options.columns is None else options.columns
     found = []
     for name in columns:
+        if not isinstance(name, str):  # computed: blobs stay descriptions
+            continue
         if name not in own and name.startswith("_row"):
             continue
         last = schema.find(name)[-1]
@@ -78,11 +81,12 @@ def _blob_columns(views: Views, options: ScanOptions) -> list[str]:
     return found
 
 
+def _names(options: ScanOptions) -> list[str] | None:
+    """Names of the columns that were asked for; None for all."""
+    if options.columns is None:
+        return None
+    return [one if isinstance(one, str) else one[0] for one in options.columns]
+
+
 def _read(views: Views, options: ScanOptions) -> pa.Table:
-    view = views.scan(
-        options.columns,
-        with_row_id=options.with_row_id,
-        with_row_address=options.with_row_address,
-        blobs=options.blobs,
-    )
-    return read_table(view, options)
+    return make_query(views, options).table()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.sampling import sample_positions, slice_options
 from glaive.dataset.scanner import Scanner
 from glaive.errors import NotFoundError, UnsupportedFeatureError
-from glaive.scan.options import ScanOptions
+from glaive.scan.addresses import take_ids
+from glaive.scan.options import ScanOptions, shows_options
 from glaive.scan.projection import column_names
 from glaive.scan.take import take
 
@@ -29,22 +30,24 @@ class Reading(OpenedVersion):
         """Stream all rows to another Arrow library."""
         return self.scanner().__arrow_c_stream__(requested_schema)
 
+    @shows_options
     def scanner(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
         limit: int | None = None,
         offset: int | None = None,
         **options: Any,
     ) -> Scanner:
-        """Describe a scan; the options are those of :class:`glaive.scan.options.ScanOptions`."""
+        """Describe a scan; :class:`glaive.scan.options.ScanOptions` says what the options mean."""
         return Scanner.of(
             self._views, columns=columns, filter=filter, limit=limit, offset=offset, **options
         )
 
+    @shows_options
     def to_table(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
         limit: int | None = None,
         offset: int | None = None,
@@ -53,9 +56,10 @@ class Reading(OpenedVersion):
         """Read into a table; options as for :meth:`scanner`."""
         return self.scanner(columns, filter, limit, offset, **options).to_table()
 
+    @shows_options
     def to_batches(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
         limit: int | None = None,
         offset: int | None = None,
@@ -64,9 +68,10 @@ class Reading(OpenedVersion):
         """Stream record batches in bounded memory; options as for :meth:`scanner`."""
         return self.scanner(columns, filter, limit, offset, **options).to_batches()
 
+    @shows_options
     def to_pandas(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
         limit: int | None = None,
         offset: int | None = None,
@@ -76,12 +81,30 @@ class Reading(OpenedVersion):
         options, kwargs = ScanOptions.split(kwargs)
         return self.scanner(columns, filter, limit, offset, **options).to_pandas(**kwargs)
 
-    def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
+    ) -> pa.Table:
         """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
 
-        Positions may repeat. A position beyond the rows is a ``RowIndexError``.
+        Positions may repeat. A position beyond the rows is a ``RowIndexError``. ``columns``
+        are names or, as a mapping, SQL expressions.
         """
         return take(self._views.take(column_names(columns, pruning=True)), indices)
+
+    def _take_rows(
+        self,
+        row_ids: object,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        *,
+        ignore_deletions: bool = False,
+    ) -> pa.Table:
+        """Rows by ``_rowid``, in the order given, repeats allowed.
+
+        Ids that no live row has are passed over; so are deleted rows, unless
+        ``ignore_deletions``, which may return them.
+        """
+        view = self._views.take(column_names(columns, pruning=True))
+        return take_ids(view, row_ids, deleted=ignore_deletions)
 
     def take_blobs(
         self,
@@ -144,14 +167,16 @@ class Reading(OpenedVersion):
         """The first rows."""
         return self.to_table(limit=num_rows, **options)
 
-    def slice(self, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+    def slice(
+        self, start: int, end: int, columns: Sequence[str] | Mapping[str, str] | None = None
+    ) -> pa.Table:
         """Rows ``start`` to ``end``, as far as there are."""
         return self.to_table(columns, **slice_options(start, end))
 
     def sample(
         self,
         num_rows: int,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         randomize_order: bool = True,
     ) -> pa.Table:
         """Random rows, each at most once; in dataset order unless ``randomize_order``."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.scan.execute import read_table, stream
+from glaive.scan.explain import analyze, explain
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import plan_scan
-from glaive.scan.view import View, Views
+from glaive.scan.query import Query, make_query
+from glaive.scan.view import Views
 
 __all__ = ["Scanner"]
 
@@ -19,49 +19,41 @@ __all__ = ["Scanner"]
 class Scanner:
     """One scan; may be run several times. Made by ``dataset.scanner(...)``."""
 
-    __slots__ = ("_options", "_view")
+    __slots__ = ("_options", "_query", "_views")
 
-    def __init__(self, view: View, options: ScanOptions) -> None:
-        self._view = view
+    def __init__(self, views: Views, options: ScanOptions) -> None:
+        self._views = views
         self._options = options
+        self._query: Query = make_query(views, options)
 
     @classmethod
     def of(cls, views: Views, **options: Any) -> Scanner:
-        """Check the options of a scan and work out its projection."""
-        checked = ScanOptions.of(**options)
-        if not checked.use_cache:
-            views = Views(views.snapshot.apart())
-        view = views.scan(
-            checked.columns,
-            with_row_id=checked.with_row_id,
-            with_row_address=checked.with_row_address,
-            blobs=checked.blobs,
-        )
-        return cls(view, checked)
+        """Check the options of a scan and work out its columns, filter and order."""
+        return cls(views, ScanOptions.of(**options))
 
     @property
     def projected_schema(self) -> pa.Schema:
         """Schema of the result."""
-        return self._view.schema
+        return self._query.view.schema
 
     @property
     def dataset_schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._view.snapshot.manifest.schema.presented()
+        return self._views.snapshot.manifest.schema.presented()
 
     def to_table(self) -> pa.Table:
         """Read everything. Columns keep the pages of the files as chunks."""
-        return read_table(self._view, self._options)
+        return self._query.table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Stream the result in bounded memory; stopping early stops reading."""
-        return stream(self._view, self._options)
+        return self._query.batches()
 
     scan_batches = to_batches
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the result as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self._view.schema, self.to_batches())
+        return pa.RecordBatchReader.from_batches(self._query.view.schema, self.to_batches())
 
     def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
         """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.
@@ -70,26 +62,28 @@ class Scanner:
         """
         from glaive.dataset.frames import to_frame
 
-        return to_frame(Views(self._view.snapshot), self._options, blob_mode, kwargs)
+        return to_frame(self._views, self._options, blob_mode, kwargs)
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows of the result."""
         limit = num_rows if self._options.limit is None else min(num_rows, self._options.limit)
         checked = ScanOptions.of(limit=limit)
-        return read_table(self._view, replace(self._options, limit=checked.limit))
+        return make_query(self._views, replace(self._options, limit=checked.limit)).table()
 
     def count_rows(self) -> int:
-        """Rows of the result, without reading any."""
-        return plan_scan(self._view.snapshot, self._options).rows
+        """Rows of the result. Reads what the filter needs, and without one nothing."""
+        return make_query(self._views, self._options, counting=True).count()
 
     def explain_plan(self, verbose: bool = False) -> str:
-        """The plan as text: one line per fragment when ``verbose``."""
-        plan = plan_scan(self._view.snapshot, self._options)
-        columns = ", ".join(self._view.schema.names)
-        lines = [f"scan {plan.rows} rows of {len(plan.ranges)} fragments: {columns}"]
-        if verbose:
-            lines += [f"  fragment {one.position}: {one.start}..{one.stop}" for one in plan.ranges]
-        return "\n".join(lines)
+        """The steps of the scan as text; one line per fragment as well when ``verbose``."""
+        return explain(self._query, verbose=verbose)
+
+    def analyze_plan(self, count_rows: bool = False) -> str:
+        """Run the scan, and say of each step how many rows, bytes, requests and seconds it took.
+
+        With ``count_rows`` the scan that counts its rows.
+        """
+        return analyze(self._views, self._options, counting=count_rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Stream to another Arrow library."""

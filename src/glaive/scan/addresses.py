@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
 from glaive.format.rowids import decode_row_ids
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.take import positions
+from glaive.scan.take import positions, take_physical
+from glaive.scan.view import View
 
-__all__ = ["RowPlaces", "find_rows"]
+__all__ = ["RowPlaces", "find_rows", "take_ids"]
 
 Int64s = NDArray[np.int64]
 
@@ -100,25 +102,89 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
 def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
     if not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
         return _by_address(snapshot, wanted)
-    manifest = snapshot.manifest
-    fragment, row = np.full(len(wanted), -1, np.int64), np.zeros(len(wanted), np.int64)
-    for position in range(manifest.num_fragments):
-        one = manifest.fragment(position)
-        where = f"{manifest.where}, fragment {one.id}"
-        ids = decode_row_ids(one.row_ids or b"", one.physical_rows, where=where).view(np.int64)
-        order = np.argsort(ids, kind="stable")
-        at = np.searchsorted(ids, wanted, sorter=order)
-        at = order[np.minimum(at, max(0, len(ids) - 1))] if len(ids) else at * 0
-        here = (ids[at] == wanted) if len(ids) else np.zeros(len(wanted), np.bool_)
-        live = snapshot.live_rows(one) if here.any() else None
-        if live is not None:
-            here &= ~np.isin(at, live.deleted)
-        fragment[here], row[here] = position, at[here]
-        if (fragment >= 0).all():
-            break
+    fragment, row = _stable_places(snapshot, wanted, deleted=False)
     if (fragment < 0).any():
         raise _no_row("id", int(wanted[fragment < 0][0]), "no live row has it")
     return RowPlaces(snapshot, fragment, row)
+
+
+def _stable_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tuple[Int64s, Int64s]:
+    """Fragment and row of stable row ids; fragment -1 for ids that no row has.
+
+    With ``deleted``, deleted rows are found too, where no live row has the id.
+    """
+    manifest = snapshot.manifest
+    fragment, row = np.full(len(wanted), -1, np.int64), np.zeros(len(wanted), np.int64)
+    gone = np.zeros(len(wanted), np.bool_)
+    for position in range(manifest.num_fragments):
+        one = manifest.fragment(position)
+        if not one.physical_rows:
+            continue
+        where = f"{manifest.where}, fragment {one.id}"
+        ids = decode_row_ids(one.row_ids or b"", one.physical_rows, where=where).view(np.int64)
+        if bool((ids[1:] > ids[:-1]).all()):
+            at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+        else:
+            order = np.argsort(ids, kind="stable")
+            at = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
+        here = (ids[at] == wanted) & ((fragment < 0) | gone)
+        live = snapshot.live_rows(one) if here.any() else None
+        if live is not None:
+            dead = here & np.isin(at, live.deleted)
+            here &= ~dead
+            if deleted:
+                dead &= fragment < 0
+                fragment[dead], row[dead], gone[dead] = position, at[dead], True
+        fragment[here], row[here], gone[here] = position, at[here], False
+        if not (gone | (fragment < 0)).any():
+            break
+    return fragment, row
+
+
+def take_ids(view: View, given: object, *, deleted: bool = False) -> pa.Table:
+    """Rows by row id, in this order, repeats allowed; ids that no live row has are left out.
+
+    Parameters
+    ----------
+    deleted
+        Return deleted rows as well, as long as they are there.
+
+    Raises
+    ------
+    RowIndexError
+        An address is beyond the rows of its fragment.
+    OptionError
+        Something given is no whole number.
+    """
+    snapshot, wanted = view.snapshot, positions(given)
+    if snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
+        fragment, row = _stable_places(snapshot, wanted, deleted=deleted)
+    else:
+        fragment, row = _address_places(snapshot, wanted, deleted=deleted)
+    known = fragment >= 0
+    return take_physical(view, fragment[known], row[known])
+
+
+def _address_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tuple[Int64s, Int64s]:
+    """Fragment and row of addresses; fragment -1 for rows that are gone."""
+    manifest = snapshot.manifest
+    fragment, row = np.full(len(wanted), -1, np.int64), wanted & 0xFFFFFFFF
+    for fragment_id in np.unique(wanted >> 32).tolist():
+        here = (wanted >> 32) == fragment_id
+        try:
+            position = manifest.position_of(fragment_id)
+        except NotFoundError:
+            continue
+        one = manifest.fragment(position)
+        beyond = here & (row >= one.physical_rows)
+        if beyond.any():
+            reason = f"its fragment has {one.physical_rows} rows"
+            raise _no_row("address", int(wanted[beyond][0]), reason)
+        live = None if deleted else snapshot.live_rows(one)
+        if live is not None:
+            here &= ~np.isin(row, live.deleted)
+        fragment[here] = position
+    return fragment, row
 
 
 def _no_row(what: str, number: int, reason: str) -> RowIndexError:

@@ -24,7 +24,7 @@ from glaive.scan.small import SmallFragments, find_small
 from glaive.scan.view import View
 from glaive.types import ByteRange, RowRange
 
-__all__ = ["read_table", "stream"]
+__all__ = ["as_table", "read_table", "rebatch", "stream"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,7 +55,11 @@ def stream(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch]:
     20 MB each), whatever the size of the dataset. Stopping early cancels what has not begun.
     """
     plan = plan_scan(view.snapshot, options)
-    batches = _windows_as_batches(view, plan, options)
+    return rebatch(_windows_as_batches(view, plan, options), options)
+
+
+def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    """Cut batches to the size that the options ask for; empty ones are left out."""
     size = options.batch_size
     if options.strict_batch_size:
         yield from _strict(batches, size)
@@ -92,7 +96,7 @@ def _windows_as_batches(
             yield from _stream_windows(view, ranges, total, options)
             continue
         arrays, counts = found
-        whole = _as_table(view, arrays).combine_chunks().to_batches()
+        whole = as_table(view, arrays).combine_chunks().to_batches()
         first = 0
         for count in counts:
             if count:
@@ -208,13 +212,17 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
             if len(arrays[0]):
                 for waiting, array in zip(chunks, arrays, strict=True):
                     waiting.append(array)
-    return _as_table(view, chunks)
+    return as_table(view, chunks)
 
 
-def _as_table(view: View, chunks: list[list[pa.Array]]) -> pa.Table:
+def as_table(view: View, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
+    """A table of the chunks of each column; without any, one without rows."""
     schema = view.schema
+    if not chunks:
+        return view.empty()
     columns = [
-        pa.chunked_array(arrays, field.type) for arrays, field in zip(chunks, schema, strict=True)
+        pa.chunked_array(list(arrays), field.type)
+        for arrays, field in zip(chunks, schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import as_buffer, number_array, pack_flags
+from glaive.arrow.extensions import to_type
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.presented import PresentedColumns, present
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 from glaive.format.extension import extended
 from glaive.format.fields import Field
-from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.rowids import decode_row_ids
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
-from glaive.scan.projection import ROW_ID, Projection
+from glaive.scan.cells import Cells
+from glaive.scan.projection import Projection
 from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SystemColumns
 
 __all__ = ["BoundFragment", "bind_fragment"]
 
@@ -47,10 +48,14 @@ class BoundFragment:
         columns: Sequence[BoundColumn],
         whole: BoundColumns | None,
         readers: Sequence[RangeReader],
+        first_live: int = 0,
     ) -> None:
+        # What filters see: storage types. JSON is text in results only.
+        self.stored = columns
         if projection.presented:
             seen = extended(pa.schema([column.field for column in columns]))
-            whole = None if whole is None else PresentedColumns(whole, seen)
+            if whole is not None and projection.plain:
+                whole = PresentedColumns(whole, seen)
             columns = [present(column, field) for column, field in zip(columns, seen, strict=True)]
         self.fragment = _narrowed(fragment, projection)
         self.projection = projection
@@ -59,8 +64,7 @@ class BoundFragment:
         self.mapped = all(reader.mapped for reader in readers)
         self.rows = fragment.physical_rows
         self.live = snapshot.live_rows(fragment)
-        self.stable_ids = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
-        self._where = snapshot.manifest.where
+        self._system = SystemColumns(snapshot, self.fragment, first_live)
         self.nbytes = _FRAGMENT_BYTES
         # With all columns in one file, its requests are joined.
         self._whole = whole
@@ -71,18 +75,13 @@ class BoundFragment:
         parts = [column.cuts() for column in self.columns]
         return np.unique(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
 
-    @cached_property
-    def row_ids(self) -> NDArray[np.uint64]:
-        """Stable row id of each physical row."""
-        where = f"{self._where}, fragment {self.fragment.id}"
-        return decode_row_ids(self.fragment.row_ids or b"", self.rows, where=where)
-
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
-            arrays = [column.read(start, stop) for column in self.columns]
+            columns = self.columns if self.projection.plain else self.stored
+            arrays = [column.read(start, stop) for column in columns]
         if not self.projection.plain:
             arrays = self.outputs(arrays, np.arange(start, stop, dtype=np.int64))
         return arrays if self.live is None else self.live.keep(start, stop, arrays)
@@ -101,27 +100,39 @@ class BoundFragment:
         if self._whole is not None:
             arrays = self._whole.take(rows)
         else:
-            arrays = [column.take(rows) for column in self.columns]
+            columns = self.columns if self.projection.plain else self.stored
+            arrays = [column.take(rows) for column in columns]
         return arrays if self.projection.plain else self.outputs(arrays, rows)
 
     def outputs(self, arrays: Sequence[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
-        """Columns of the result from the fields that were read for ``rows``."""
-        made = []
-        for output in self.projection.outputs:
-            if output.system is not None:
-                made.append(self.system(output.system, rows))
-                continue
-            array: Any = arrays[output.at]
-            for name in output.path:
-                array = array.flatten()[array.type.get_field_index(name)]
-            made.append(array)
-        return made
+        """Columns of the result from the fields, as stored, that were read for ``rows``."""
+        cells = self.cells(rows, lambda at: arrays[at])
+        return [cells.output(one) for one in self.projection.outputs]
 
-    def system(self, name: str, rows: NDArray[np.int64]) -> Any:
-        """Row ids or addresses of physical rows."""
-        if name == ROW_ID and self.stable_ids:
-            return number_array(self.row_ids[rows])
-        return number_array(rows.astype(np.uint64) + np.uint64(self.fragment.id << 32))
+    def cells(
+        self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
+    ) -> Cells:
+        """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
+        system = partial(self.system, rows=rows, deleted=deleted)
+        return Cells(len(rows), read, system, self.shown)
+
+    def shown(self, at: int, array: Any) -> Any:
+        """A stored field in the type that results have."""
+        column = self.columns[at]
+        if column is self.stored[at]:
+            return array
+        return to_type(array, column.field.type, f"column {column.field.name!r}")
+
+    def system(self, name: str, rows: NDArray[np.int64], *, deleted: bool = False) -> Any:
+        """Values of a system column for physical rows.
+
+        With ``deleted``, deleted rows are among them: they have neither id nor address.
+        """
+        values = self._system.of(name, rows)
+        if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
+            there = pack_flags(~np.isin(rows, self.live.deleted))
+            return pa.Array.from_buffers(pa.uint64(), len(rows), [there, as_buffer(values)])
+        return number_array(values)
 
 
 def bind_fragment(
@@ -145,16 +156,25 @@ def bind_fragment(
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
             whole = None if projection.payloads else all_of_it
-            found = BoundFragment(snapshot, fragment, projection, columns, whole, [file.reader])
+            first = _first_live(snapshot, position, projection)
+            found = BoundFragment(
+                snapshot, fragment, projection, columns, whole, [file.reader], first
+            )
             found.nbytes += all_of_it.nbytes
             return found
-    return _bind_several(snapshot, fragment, projection, announce=announce)
+    return _bind_several(snapshot, position, projection, announce=announce)
+
+
+def _first_live(snapshot: Snapshot, position: int, projection: Projection) -> int:
+    """Live rows before a fragment, where anybody asks."""
+    return snapshot.row_start_list[position] if ROW_OFFSET in projection.system else 0
 
 
 def _bind_several(
-    snapshot: Snapshot, fragment: Fragment, projection: Projection, *, announce: bool
+    snapshot: Snapshot, position: int, projection: Projection, *, announce: bool
 ) -> BoundFragment:
     """Bind columns that are in several files, or in none."""
+    fragment = snapshot.manifest.fragment(position)
     homes: dict[int, int] = {}
     for at, entry in enumerate(fragment.files):
         for field_id in _columns(entry):
@@ -194,7 +214,8 @@ def _bind_several(
     columns = _with_payloads(snapshot, fragment, projection, columns)
     single = len(bound) == 1 and all(parts) and not projection.payloads
     whole = next(iter(bound.values())) if single else None
-    found = BoundFragment(snapshot, fragment, projection, columns, whole, readers)
+    first = _first_live(snapshot, position, projection)
+    found = BoundFragment(snapshot, fragment, projection, columns, whole, readers, first)
     found.nbytes += sum(one.nbytes for one in bound.values())
     return found
 

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.scan.projection import BlobHandling, column_names
+from glaive.scan.metrics import ScanStatistics
+from glaive.scan.ordering import ColumnOrdering, orderings
+from glaive.scan.projection import BlobHandling, Columns, column_names
 
-__all__ = ["DEFAULT_BATCH_SIZE", "ScanOptions"]
+__all__ = ["DEFAULT_BATCH_SIZE", "ScanOptions", "shows_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BATCH_SIZE = 8192
 """Rows per batch."""
 
-_NEUTRAL: Mapping[str, Collection[object] | None] = {
-    "filter": (None,),
-    "nearest": (None,),
-    "full_text_query": (None,),
-    "order_by": (None,),
-    "include_deleted_rows": (None, False),
-    "index_segments": (None,),
-    "prefilter": (None, False, True),
-    "use_stats": (None, False, True),
-    "use_scalar_index": (None, False, True),
-    "fast_search": (None, False, True),
-    "late_materialization": (None, False, True),
-    "io_buffer_size": None,
-    "scan_stats_callback": (None,),
-    "disable_scoring_autoprojection": (None, False, True),
-    "row_addr_allowlist": (None,),
-    "row_addr_blocklist": (None,),
-    "substrait_filter": (None,),
-    "aggregate": (None,),
-}
-"""Options known elsewhere, and the values of them that ask for nothing we cannot do yet.
+_SEARCHES = (
+    "nearest",
+    "full_text_query",
+    "index_segments",
+    "row_addr_allowlist",
+    "row_addr_blocklist",
+    "aggregate",
+)
+"""Options that need an index or change what a scan is."""
 
-``None``: any value will do.
-"""
+_TUNING = ("prefilter", "use_scalar_index", "fast_search", "disable_scoring_autoprojection")
+"""Switches for scans with an index: they change nothing without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +40,16 @@ class ScanOptions:
     Parameters
     ----------
     columns
-        Column paths in the order wanted, ``_rowid`` and ``_rowaddr`` among them; all columns
-        when ``None``.
+        Column paths in the order wanted, or a mapping of names to SQL expressions; all
+        columns when ``None``. ``_rowid``, ``_rowaddr``, ``_rowoffset``,
+        ``_row_created_at_version`` and ``_row_last_updated_at_version`` are columns, too.
+    filter
+        Rows to return: SQL text, an expression of pyarrow, or Substrait bytes.
     limit, offset
-        Rows to return and to leave out before, counted over live rows.
+        Rows to return and to leave out before, counted over live rows that pass the filter.
+    order_by
+        Columns to sort by: names, or :class:`glaive.ColumnOrdering`. Equal rows stay in the
+        order of the dataset. With ``limit``, memory holds so many rows, else the result.
     batch_size
         Rows per batch, at most; batches end where fragments end.
     batch_size_bytes
@@ -61,11 +60,25 @@ class ScanOptions:
     batch_readahead
         Decoded windows waiting for the consumer, at most; by default one more than there are cores.
     fragment_readahead
-        Accepted; readahead is bounded in windows, not in fragments.
+        Fragments opened before they are read, at most, where files must be fetched.
+    io_buffer_size
+        Bytes of fetched windows under way, about; of mapped files nothing is held.
     scan_in_order
         Return rows in the order of the dataset; otherwise as they become ready.
     with_row_id, with_row_address
         Add the column ``_rowid`` or ``_rowaddr`` at the end.
+    include_deleted_rows
+        Return deleted rows as well, their ``_rowid`` and ``_rowaddr`` null; needs
+        ``with_row_id``.
+    late_materialization
+        Whether columns that the filter does not need are read row by row: ``True``,
+        ``False``, or a list of those that are. By default what fewer rows passing makes
+        quicker, measured window by window.
+    use_stats
+        Look at statistics in the files, to leave out pages.
+    scan_stats_callback
+        Called with :class:`glaive.scan.metrics.ScanStatistics` when the scan has ended. The
+        scan then counts its requests, and opens files for itself.
     fragments
         Ids of the only fragments to read, in this order.
     use_cache
@@ -76,9 +89,11 @@ class ScanOptions:
         ``all_descriptions`` as structs that say where each value is.
     """
 
-    columns: tuple[str, ...] | None = None
+    columns: Columns | None = None
+    filter: object = None
     limit: int | None = None
     offset: int = 0
+    order_by: tuple[ColumnOrdering, ...] = ()
     batch_size: int = DEFAULT_BATCH_SIZE
     batch_size_bytes: int | None = None
     strict_batch_size: bool = False
@@ -87,6 +102,11 @@ class ScanOptions:
     scan_in_order: bool = True
     with_row_id: bool = False
     with_row_address: bool = False
+    include_deleted_rows: bool = False
+    late_materialization: bool | tuple[str, ...] | None = None
+    use_stats: bool = True
+    io_buffer_size: int | None = None
+    scan_stats_callback: Callable[[ScanStatistics], object] | None = None
     fragments: tuple[int, ...] | None = None
     blob_handling: str = "blobs_descriptions"
     use_cache: bool = True
@@ -109,6 +129,11 @@ class ScanOptions:
         """
         known = _NAMES
         kept: dict[str, Any] = {}
+        if given.get("substrait_filter") is not None:
+            if given.get("filter") is not None:
+                raise OptionError("filter and substrait_filter: give one of them")
+            given["filter"] = given["substrait_filter"]
+        given.pop("substrait_filter", None)
         for name, value in given.items():
             if name not in known:
                 _refuse(name, value)
@@ -128,19 +153,20 @@ class ScanOptions:
             )
         if "fragments" in kept:
             kept["fragments"] = _fragment_ids(kept["fragments"])
+        _check_query(kept)
         return cls(**kept)
 
     @staticmethod
     def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Those keyword arguments that are scan options, and the rest."""
-        of_scans = {
-            name: value for name, value in given.items() if name in _NAMES | _NEUTRAL.keys()
-        }
+        of_scans = {name: value for name, value in given.items() if name in _KNOWN}
         return of_scans, {name: value for name, value in given.items() if name not in of_scans}
 
 
 _BLOBS = ("all_binary", "blobs_descriptions", "all_descriptions")
 _SWITCHES = (
+    "include_deleted_rows",
+    "use_stats",
     "strict_batch_size",
     "scan_in_order",
     "with_row_id",
@@ -148,30 +174,76 @@ _SWITCHES = (
     "use_cache",
 )
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
+_KNOWN = _NAMES.union(_SEARCHES, _TUNING, ("substrait_filter",))
 _LEAST = {
     "limit": 0,
     "offset": 0,
     "batch_size": 1,
     "batch_size_bytes": 1,
     "batch_readahead": 1,
-    "fragment_readahead": 1,
+    "fragment_readahead": 0,
+    "io_buffer_size": 0,
 }
 
 
+def _check_query(kept: dict[str, Any]) -> None:
+    """Check what the options say about filter and order."""
+    kept["filter"] = _one_filter(kept.get("filter"))
+    if "order_by" in kept:
+        kept["order_by"] = orderings(kept["order_by"])
+    late = kept.get("late_materialization")
+    if late is not None and not isinstance(late, bool):
+        if isinstance(late, str) or not isinstance(late, Iterable):
+            raise OptionError(
+                f"late_materialization: expected True, False or a list of names, found {late!r}"
+            )
+        kept["late_materialization"] = tuple(late)
+    callback = kept.get("scan_stats_callback")
+    if callback is not None and not callable(callback):
+        raise OptionError(f"scan_stats_callback: expected a function, found {callback!r}")
+    if kept.get("strict_batch_size") and "batch_size_bytes" in kept:
+        raise OptionError(
+            "strict_batch_size and batch_size_bytes: batches of so many rows may have more "
+            "bytes. Leave one of them out."
+        )
+    if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
+        raise OptionError(
+            "include_deleted_rows: deleted rows are told by their null row ids. Set with_row_id."
+        )
+
+
+def _one_filter(source: Any) -> object:
+    """The filter on values, where it is given together with one that searches an index."""
+    if not isinstance(source, Mapping):
+        return source
+    unknown = set(source) - {"expr_filter", "search_filter"}
+    if unknown:
+        raise OptionError(
+            f"filter: expected the keys expr_filter and search_filter, found {sorted(unknown)}"
+        )
+    if source.get("search_filter") is not None:
+        raise UnsupportedFeatureError(
+            "filter: 'search_filter' needs an index, which glaive does not read yet. Leave it out."
+        )
+    return source.get("expr_filter")
+
+
 def _refuse(name: str, value: object) -> None:
-    if name not in _NEUTRAL:
+    """Pass over an option that asks for nothing; raise for all others."""
+    if name in _TUNING:
+        if value is not None and not isinstance(value, bool):
+            raise OptionError(f"{name}: expected True or False, found {value!r}")
+    elif name not in _SEARCHES:
         from difflib import get_close_matches
 
-        close = get_close_matches(name, [*_NAMES, *_NEUTRAL], n=1)
+        close = get_close_matches(name, sorted(_KNOWN), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(f"unknown scan option {name!r}{hint} Known: {', '.join(sorted(_NAMES))}")
-    neutral = _NEUTRAL[name]
-    if neutral is None or any(value is one for one in neutral) or value in ([], ()):
-        return
-    raise UnsupportedFeatureError(
-        f"the scan option {name!r} is not supported yet (found {value!r}). Leave it out and "
-        "work on the table that comes back."
-    )
+    elif value is not None and value not in ([], ()):
+        raise UnsupportedFeatureError(
+            f"the scan option {name!r} is not supported yet (found {value!r:.80}): it needs an "
+            "index. Leave it out and work on the table that comes back."
+        )
 
 
 def _whole(name: str, value: object, least: int) -> int:
@@ -188,3 +260,30 @@ def _fragment_ids(given: object) -> tuple[int, ...]:
     if not isinstance(given, Iterable):
         raise OptionError(f"fragments: expected a list of fragments or ids, found {given!r}")
     return tuple(_whole("fragments", getattr(one, "fragment_id", one), 0) for one in given)
+
+
+def shows_options(method: F) -> F:
+    """Let a method that takes ``**options`` of scans show them by name in its signature."""
+    own = signature(method)
+    named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
+    rest = [one for one in own.parameters.values() if one.kind == Parameter.VAR_KEYWORD]
+    known = {one.name for one in named}
+    given = [
+        Parameter(
+            one.name,
+            Parameter.KEYWORD_ONLY,
+            default=None if one.default is MISSING else one.default,
+            annotation=one.type,
+        )
+        for one in fields(ScanOptions)
+        if one.name not in known
+    ]
+    tuning = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="object")
+        for name in (*_SEARCHES, *_TUNING)
+    ]
+    shown = [*named, *given, *tuning]
+    if rest and rest[0].name != "options":  # arguments for somebody else
+        shown += rest
+    method.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]  # any function has room for it
+    return method

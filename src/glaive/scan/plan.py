@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,15 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
-__all__ = ["FragmentRows", "ScanPlan", "plan_scan", "row_bytes", "value_bytes", "windows"]
+__all__ = [
+    "FragmentRows",
+    "ScanPlan",
+    "plan_all",
+    "plan_scan",
+    "row_bytes",
+    "value_bytes",
+    "windows",
+]
 
 WINDOW_ROWS = 128 * 1024
 """Rows decoded at a time when streaming: enough to make the calls per window cheap."""
@@ -33,8 +41,7 @@ _TEXT_GUESS = 32
 _ITEMS_GUESS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentRows:
+class FragmentRows(NamedTuple):
     """Physical rows ``start`` to ``stop`` of the fragment at ``position`` of the list."""
 
     position: int
@@ -52,17 +59,22 @@ class ScanPlan:
 
 def plan_scan(snapshot: Snapshot, options: ScanOptions) -> ScanPlan:
     """Turn ``fragments``, ``limit`` and ``offset`` into row ranges; reads no data file."""
-    positions = snapshot.positions_of(options.fragments)
-    physical = snapshot.manifest.physical_rows
     if options.limit is None and options.offset == 0:
-        ranges = tuple(
-            FragmentRows(at, 0, rows)
-            for at, rows in zip(positions, physical[list(positions)].tolist(), strict=True)
-            if rows
-        )
-        counts = snapshot.live_counts
-        return ScanPlan(ranges, int(counts[list(positions)].sum()))
-    return _limited(snapshot, options, positions)
+        positions = snapshot.positions_of(options.fragments)
+        live = int(snapshot.live_counts[list(positions)].sum())
+        return ScanPlan(plan_all(snapshot, options.fragments), live)
+    return _limited(snapshot, options, snapshot.positions_of(options.fragments))
+
+
+def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[FragmentRows, ...]:
+    """All rows of all fragments, or of those with these ids."""
+    positions = snapshot.positions_of(fragments)
+    physical = snapshot.manifest.physical_rows
+    return tuple(
+        FragmentRows(at, 0, rows)
+        for at, rows in zip(positions, physical[list(positions)].tolist(), strict=True)
+        if rows
+    )
 
 
 def _limited(snapshot: Snapshot, options: ScanOptions, positions: Sequence[int]) -> ScanPlan:

@@ -1,27 +1,33 @@
 """Which columns a read returns, and which fields must be read for them.
 
 A scan names its results as they were asked for: ``"s.x"`` gives a column called ``s.x``. A
-take prunes instead: ``"s.x"`` gives ``s`` with the one member ``x``.
+take prunes instead: ``"s.x"`` gives ``s`` with the one member ``x``. Both may have computed
+columns; and a scan may need columns for its filter or its order that are no part of the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import as_binary, described, has_blobs_v2
 from glaive.format.extension import extended
 from glaive.format.fields import Field, LanceSchema
+from glaive.scan.nullability import may_be_null
+from glaive.scan.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Value
 
 __all__ = [
-    "ROW_ADDRESS",
-    "ROW_ID",
     "BlobHandling",
+    "Columns",
+    "Computed",
     "Output",
     "Projection",
     "column_names",
@@ -30,19 +36,28 @@ __all__ = [
 
 BlobHandling = Literal["descriptions", "values"]
 
-ROW_ID = "_rowid"
-ROW_ADDRESS = "_rowaddr"
-_SYSTEM = (ROW_ID, ROW_ADDRESS)
+Columns = tuple[str, ...] | tuple[tuple[str, str], ...]
+"""Column paths, or pairs of a name and an expression."""
+
+_LAST = (ROW_ID, ROW_ADDRESS)
 _LISTS = ("list", "large_list", "map", "fixed_size_list")
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One column of the result: member ``path`` of field ``at``, or row ids (``system``)."""
+    """One column: member ``path`` of field ``at``, or a column of no file (``system``)."""
 
     at: int
     path: tuple[str, ...] = ()
     system: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """One column that is worked out from others, which are named as in the expression."""
+
+    value: Value
+    inputs: Mapping[str, Output]
 
 
 @dataclass(frozen=True)  # no slots: a derived value is cached on the instance
@@ -63,22 +78,33 @@ class Projection:
         Some columns of the result have extension types, where files have storage types.
     payloads
         Fields that are read as descriptions of blobs, and come out as the values.
+    inputs
+        Columns that a filter or an order needs, by path; not part of the result.
     """
 
     fields: tuple[Field, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[Output | Computed, ...]
     schema: pa.Schema
     plain: bool
     presented: bool
     payloads: frozenset[int] = frozenset()
+    inputs: Mapping[str, Output] = field(default_factory=dict)
 
     @cached_property
     def leaves(self) -> frozenset[int]:
         """Ids of the fields that own the physical columns to be read."""
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
+    @cached_property
+    def system(self) -> frozenset[str]:
+        """Names of the system columns that are needed."""
+        found: list[Output] = list(self.inputs.values())
+        for output in self.outputs:
+            found += output.inputs.values() if isinstance(output, Computed) else [output]
+        return frozenset(one.system for one in found if one.system is not None)
 
-def column_names(columns: object, *, pruning: bool = False) -> tuple[str, ...] | None:
+
+def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
     """Check the ``columns`` argument of public functions; ``None`` means all columns.
 
     Where columns are only told apart from those left out (``pruning``), a name may be
@@ -87,19 +113,24 @@ def column_names(columns: object, *, pruning: bool = False) -> tuple[str, ...] |
     Raises
     ------
     OptionError
-        It is not a list of names, or a name is there twice.
-    UnsupportedFeatureError
-        It is a mapping whose values are more than column names.
+        It is neither a list of names nor a mapping of names to expressions, or a name is
+        there twice.
     """
     if columns is None:
         return None
-    if isinstance(columns, dict):
-        raise UnsupportedFeatureError(
-            "columns: computed columns (a mapping of names to expressions) are not supported "
-            "yet; pass a list of column names"
-        )
+    if isinstance(columns, Mapping):
+        for name, text in columns.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise OptionError(
+                    "columns: expected names with SQL expressions as texts, found "
+                    f"{name!r}: {text!r}"
+                )
+        return tuple(columns.items())
     if isinstance(columns, str) or not isinstance(columns, Sequence):
-        raise OptionError(f"columns: expected a list of names, found {columns!r}")
+        raise OptionError(
+            f"columns: expected a list of names or a mapping of names to expressions, found "
+            f"{columns!r}"
+        )
     names: list[str] = []
     for name in columns:
         if not isinstance(name, str):
@@ -114,71 +145,165 @@ def column_names(columns: object, *, pruning: bool = False) -> tuple[str, ...] |
 
 def project(
     schema: LanceSchema,
-    names: Sequence[str] | None,
+    columns: Columns | Sequence[str] | None,
     *,
     with_row_id: bool = False,
     with_row_address: bool = False,
     nested: bool = False,
     blobs: BlobHandling = "descriptions",
+    inputs: Sequence[str] = (),
 ) -> Projection:
     """Work out a projection.
 
     Parameters
     ----------
-    names
-        Column paths, ``_rowid`` and ``_rowaddr`` among them; all columns when ``None``.
+    columns
+        Column paths, system columns among them, or pairs of a name and an expression; all
+        columns when ``None``.
     with_row_id, with_row_address
-        Put the column last, wherever ``names`` has it.
+        Put the column last, wherever ``columns`` has it.
     nested
         Keep members within their struct, as a take does.
     blobs
         Whether blob columns come as descriptions of where values are, or as the values.
+    inputs
+        Paths of columns that are needed beside those of the result.
 
     Raises
     ------
     ColumnNotFoundError
         A column does not exist; the message names the closest ones.
+    FilterError
+        An expression cannot be understood.
     """
-    last = [name for name, on in zip(_SYSTEM, (with_row_id, with_row_address), strict=True) if on]
-    wanted = schema.names if names is None else names
-    order = [name for name in wanted if name not in last] + last
-    own = set(schema.names)
-    fields: list[Field] = []
-    outputs: list[Output] = []
-    arrow: list[pa.Field] = []
+    last = [name for name, on in zip(_LAST, (with_row_id, with_row_address), strict=True) if on]
+    wanted = schema.names if columns is None else columns
+    order = [one for one in wanted if one not in last and one[0] not in last] + last
+    made = _Maker(schema, blobs, nested=nested)
     if nested:
-        paths = [name for name in order if name not in _SYSTEM or name in own]
+        made.add_tops([one for one in order if isinstance(one, str)])
+    for one in order:
+        if not isinstance(one, str):
+            made.add_computed(*one)
+        elif not nested:
+            made.add_path(one)
+        else:
+            made.add_top(one)
+    return made.done(inputs)
+
+
+class _Maker:
+    """A projection in the making."""
+
+    def __init__(self, schema: LanceSchema, blobs: BlobHandling, *, nested: bool) -> None:
+        self.schema = schema
+        self.blobs = blobs
+        self.nested = nested
+        self.fields: list[Field] = []
+        self.outputs: list[Output | Computed] = []
+        self.arrow: list[pa.Field] = []
+        self._own = frozenset(schema.names)
+        self._tops: dict[str, int] = {}
+        self._paths: dict[str, Output] = {}
+
+    def is_system(self, name: str) -> bool:
+        """Whether a name is one of the columns that no file has."""
+        return name in SYSTEM_COLUMNS and name not in self._own
+
+    def add_tops(self, names: Sequence[str]) -> None:
+        """Read the top-level fields of paths, each once, with the members that are named."""
+        paths = [name for name in names if not self.is_system(name)]
         for name in paths:
-            _check_blobs(schema.find(name))
-        fields = list(schema.project(paths).fields)
-        tops = {field.name: at for at, field in enumerate(fields)}
-    for name in order:
-        if name in _SYSTEM and name not in own:
-            outputs.append(Output(-1, (), name))
-            arrow.append(pa.field(name, pa.uint64()))
-            continue
-        chain = schema.find(name)
-        if nested:
-            at = tops.pop(chain[0].name, None)
-            if at is not None:
-                outputs.append(Output(at))
-                arrow.append(_shown(fields[at], blobs).to_arrow())
-            continue
+            _check_blobs(self.schema.find(name))
+        self.fields = list(self.schema.project(paths).fields)
+        self._tops = {one.name: at for at, one in enumerate(self.fields)}
+
+    def add_top(self, name: str) -> None:
+        """The next column: the field that a path lies in, unless it is there already."""
+        if self.is_system(name):
+            self._add_system(name)
+            return
+        at = self._tops.pop(self.schema.find(name)[0].name, None)
+        if at is not None:
+            self.outputs.append(Output(at))
+            self.arrow.append(_shown(self.fields[at], self.blobs).to_arrow())
+
+    def add_path(self, name: str) -> None:
+        """The next column: what is at a path."""
+        if self.is_system(name):
+            self._add_system(name)
+            return
+        chain = self._chain(name)
+        self.outputs.append(self._read(name))
+        self.arrow.append(_output_field(name, [*chain[:-1], _shown(chain[-1], self.blobs)]))
+
+    def add_computed(self, name: str, text: str) -> None:
+        """The next column: the value of an expression."""
+        from glaive.expr.filters import bind_value
+
+        value = bind_value(text, self.schema, system=SYSTEM_COLUMNS)
+        inputs = {path: self._read(path) for path in value.columns}
+        self.outputs.append(Computed(value, inputs))
+        self.arrow.append(self._computed_field(name, value))
+
+    def done(self, inputs: Sequence[str]) -> Projection:
+        """The projection, with columns that are needed beside those of the result."""
+        fields, outputs = self.fields, self.outputs
+        beside = {path: self._read(path) for path in inputs}
+        plain = len(fields) == len(outputs) and all(
+            isinstance(one, Output) and one.at == at and not one.path
+            for at, one in enumerate(outputs)
+        )
+        payloads: frozenset[int] = frozenset()
+        if self.blobs == "values":
+            payloads = frozenset(at for at, one in enumerate(fields) if has_blobs_v2(one))
+            plain = plain and not payloads
+        else:
+            fields = [described(one) for one in fields]
+        metadata: Any = self.schema.to_arrow().metadata
+        stored = pa.schema(self.arrow, metadata)
+        seen = extended(stored)
+        presented = seen is not stored
+        return Projection(tuple(fields), tuple(outputs), seen, plain, presented, payloads, beside)
+
+    def _add_system(self, name: str) -> None:
+        self.outputs.append(Output(-1, (), name))
+        # Positions among all rows are worked out by takes, and never null there.
+        nullable = not (self.nested and name == ROW_OFFSET)
+        self.arrow.append(pa.field(name, SYSTEM_COLUMNS[name], nullable))
+
+    def _read(self, path: str) -> Output:
+        """A path as a column that is read, once however often it is needed."""
+        if self.is_system(path):
+            return Output(-1, (), path)
+        found = self._paths.get(path)
+        if found is None:
+            chain = self._chain(path)
+            found = Output(len(self.fields), tuple(one.name for one in chain[1:]))
+            self._paths[path] = found
+            self.fields.append(_only(chain))
+        return found
+
+    def _chain(self, path: str) -> tuple[Field, ...]:
+        chain = self.schema.find(path)
         _check_blobs(chain)
-        outputs.append(Output(len(fields), tuple(one.name for one in chain[1:])))
-        fields.append(_only(chain))
-        arrow.append(_output_field(name, [*chain[:-1], _shown(chain[-1], blobs)]))
-    plain = len(fields) == len(outputs) and not any(o.path or o.system for o in outputs)
-    payloads: frozenset[int] = frozenset()
-    if blobs == "values":
-        payloads = frozenset(at for at, field in enumerate(fields) if has_blobs_v2(field))
-        plain = plain and not payloads
-    else:
-        fields = [described(field) for field in fields]
-    metadata: Any = schema.to_arrow().metadata
-    stored = pa.schema(arrow, metadata)
-    seen = extended(stored)
-    return Projection(tuple(fields), tuple(outputs), seen, plain, seen is not stored, payloads)
+        return chain
+
+    def _may_be_null(self, path: str) -> bool:
+        return self.is_system(path) or any(one.nullable for one in self.schema.find(path))
+
+    def _computed_field(self, name: str, value: Value) -> pa.Field:
+        """The field of a computed column; a column under another name stays what it is."""
+        from glaive.expr.tree import Column
+
+        node = value.expression
+        if not isinstance(node, Column):
+            return pa.field(name, value.type, may_be_null(node, self._may_be_null))
+        path = node.path
+        if self.is_system(path):
+            return pa.field(name, value.type)
+        chain = self._chain(path)
+        return _output_field(path, [*chain[:-1], _shown(chain[-1], self.blobs)]).with_name(name)
 
 
 def _shown(field: Field, blobs: BlobHandling) -> Field:
@@ -188,21 +313,21 @@ def _shown(field: Field, blobs: BlobHandling) -> Field:
 
 def _check_blobs(chain: Sequence[Field]) -> None:
     """Refuse paths into the parts of a blob."""
-    for field in chain[:-1]:
-        if field.is_blob_v2:
+    for above in chain[:-1]:
+        if above.is_blob_v2:
             path = ".".join(one.name for one in chain)
             raise ColumnNotFoundError(
-                f"column {path!r} lies within the blob column {field.name!r}; ask for that itself"
+                f"column {path!r} lies within the blob column {above.name!r}; ask for that itself"
             )
 
 
 def _only(chain: Sequence[Field]) -> Field:
     """The top-level field with nothing but the chain below it."""
-    for field in chain[:-1]:
-        if field.logical_type.startswith(_LISTS):
+    for above in chain[:-1]:
+        if above.logical_type.startswith(_LISTS):
             path = ".".join(one.name for one in chain)
             raise ColumnNotFoundError(
-                f"column {path!r} lies within the list {field.name!r}; ask for the list itself"
+                f"column {path!r} lies within the list {above.name!r}; ask for the list itself"
             )
     return reduce(lambda child, parent: replace(parent, children=(child,)), reversed(chain))
 

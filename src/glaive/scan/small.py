@@ -6,19 +6,25 @@ are read together; see :mod:`glaive.file.v2.small_files`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array, pack_flags
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import StoreError
 from glaive.file.v2.small_files import MAX_BYTES, read_small_files
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
+from glaive.scan.cells import Cells
 from glaive.scan.plan import FragmentRows
+from glaive.scan.system import SystemColumns
 from glaive.scan.view import View
 
 __all__ = ["SmallFragments", "find_small"]
@@ -50,14 +56,8 @@ class SmallFragments:
 
         ``None`` when the fragments must be read one by one.
         """
-        column_of = dict(zip(self.fields, self.column_indices, strict=True))
-        get = view.snapshot.store.get
-        try:
-            files = [get(data_file_path(file.path)) for file in self.files]
-        except StoreError:
-            return None  # the reader of single files tells what is wrong
+        found = self._fields(view)
         rows = [one.stop for one in self.ranges]
-        found = read_small_files(files, rows, view.projection.fields, column_of)
         if found is None or not any(self.deleted):
             return None if found is None else (found, rows)
         keep = self._live(view)
@@ -65,6 +65,43 @@ class SmallFragments:
         live = np.add.reduceat(keep, starts, dtype=np.int64).tolist()
         mask = pa.array(keep)
         return [_filtered(chunks, mask) for chunks in found], live
+
+    def cells(self, view: View) -> Cells | None:
+        """All rows of the fragments, deleted ones included; None as for :meth:`read`."""
+        found = self._fields(view)
+        if found is None:
+            return None
+        arrays = [concat_arrays(chunks) for chunks in found]
+        rows = sum(one.stop for one in self.ranges)
+        # Views with extension types are never read this way.
+        return Cells(rows, arrays.__getitem__, partial(self._system, view), _same)
+
+    def live_mask(self, view: View, flags: NDArray[np.bool_]) -> Any:
+        """Those of the rows with a flag that are not deleted."""
+        if any(self.deleted):
+            flags = flags & self._live(view)
+        return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])
+
+    def _system(self, view: View, name: str) -> Any:
+        snapshot = view.snapshot
+        parts = []
+        for one in self.ranges:
+            fragment = snapshot.manifest.fragment(one.position)
+            first = snapshot.row_start_list[one.position]
+            rows = np.arange(one.stop, dtype=np.int64)
+            parts.append(SystemColumns(snapshot, fragment, first).of(name, rows))
+        return number_array(np.concatenate(parts))
+
+    def _fields(self, view: View) -> list[list[pa.Array]] | None:
+        """Chunks per field of the view, deleted rows included."""
+        column_of = dict(zip(self.fields, self.column_indices, strict=True))
+        get = view.snapshot.store.get
+        try:
+            files = [get(data_file_path(file.path)) for file in self.files]
+        except StoreError:
+            return None  # the reader of single files tells what is wrong
+        rows = [one.stop for one in self.ranges]
+        return read_small_files(files, rows, view.projection.fields, column_of)
 
     def _live(self, view: View) -> NDArray[np.bool_]:
         """One flag per physical row: whether it is not deleted."""
@@ -80,6 +117,10 @@ class SmallFragments:
         return keep
 
 
+def _same(_at: int, array: Any) -> Any:
+    return array
+
+
 def _filtered(chunks: list[pa.Array], mask: pa.Array) -> list[pa.Array]:
     found: list[pa.Array] = pa.chunked_array(chunks).filter(mask).chunks
     return found
@@ -92,7 +133,7 @@ def find_small(
     if len(ranges) < _FEWEST or view.projection.presented:
         yield ranges
         return
-    wire = view.snapshot.manifest.wire.fragments
+    wire = view.snapshot.manifest.fragment_wire
     leaves = view.projection.leaves
     first, at, end = 0, 0, len(ranges)
     while at < end:
@@ -111,13 +152,13 @@ def find_small(
 
 
 def _run(
-    wire: Sequence[table_pb2.DataFragment],
+    wire: Callable[[int], table_pb2.DataFragment],
     ranges: Sequence[FragmentRows],
     start: int,
     leaves: frozenset[int],
 ) -> SmallFragments | None:
     """The longest run of small fragments from a range on."""
-    head = _small_file(wire[ranges[start].position], ranges[start])
+    head = _small_file(wire(ranges[start].position), ranges[start])
     if head is None:
         return None
     fields, columns = tuple(head.fields), tuple(head.column_indices)
@@ -126,7 +167,7 @@ def _run(
         return None
     files, size = [head], head.file_size_bytes
     for one in ranges[start + 1 : start + _MOST]:
-        file = _small_file(wire[one.position], one)
+        file = _small_file(wire(one.position), one)
         if file is None or file.fields != head.fields:
             break
         size += file.file_size_bytes
@@ -134,7 +175,7 @@ def _run(
             break
         files.append(file)
     run = ranges[start : start + len(files)]
-    deleted = [wire[one.position].HasField("deletion_file") for one in run]
+    deleted = [wire(one.position).HasField("deletion_file") for one in run]
     return SmallFragments(run, files, deleted, fields, columns)
 
 

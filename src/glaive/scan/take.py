@@ -7,7 +7,7 @@ search, read per fragment, and put back in the order asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +22,9 @@ from glaive.io.pool import gather, ordered_map
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.view import View
 
-__all__ = ["positions", "take"]
+__all__ = ["positions", "take", "take_physical"]
+
+Int64s = NDArray[np.int64]
 
 _MOST = 2**63
 _INLINE_ROWS = 16 * 1024
@@ -102,19 +104,53 @@ def _take_one(view: View, row: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=view.schema)
 
 
-def _take_many(view: View, wanted: NDArray[np.int64], starts: NDArray[np.int64]) -> pa.Table:
+def _take_many(view: View, wanted: Int64s, starts: Int64s) -> pa.Table:
     fragment = np.searchsorted(starts, wanted, side="right") - 1
+
+    def work(job: tuple[int, Int64s]) -> list[pa.Array]:
+        position, rows = job
+        return _take_live(view.for_taking(position, len(rows)), rows - starts[position])
+
+    return _take_grouped(view, fragment, wanted, work)
+
+
+def take_physical(
+    view: View, fragments: Int64s, rows: Int64s, *, deleted: bool = False
+) -> pa.Table:
+    """Physical rows of fragments given by position, in this order, repeats allowed.
+
+    With ``deleted``, deleted rows may be among them.
+    """
+    if not view.projection.outputs:
+        return view.rows_alone(len(rows))
+    if len(rows) == 0:
+        return view.empty()
+
+    def work(job: tuple[int, Int64s]) -> list[pa.Array]:
+        position, some = job
+        bound = view.for_taking(position, len(some))
+        bound.expect("random")
+        if not deleted:
+            return bound.take(some)
+        cells = bound.cells(some, lambda at: bound.stored[at].take(some), deleted=True)
+        return [cells.output(one) for one in view.projection.outputs]
+
+    return _take_grouped(view, fragments, rows, work)
+
+
+def _take_grouped(
+    view: View,
+    fragment: Int64s,
+    wanted: Int64s,
+    work: Callable[[tuple[int, Int64s]], list[pa.Array]],
+) -> pa.Table:
+    """Take rows fragment by fragment and put them into the order asked for."""
     in_order = bool((fragment[1:] >= fragment[:-1]).all())
     order = None if in_order else np.argsort(fragment, kind="stable")
     if order is not None:
         fragment, wanted = fragment[order], wanted[order]
     edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(wanted)]
     jobs = [(int(fragment[begin]), wanted[begin:end]) for begin, end in pairwise(edges)]
-
-    def work(job: tuple[int, NDArray[np.int64]]) -> list[pa.Array]:
-        position, rows = job
-        return _take_live(view.for_taking(position, len(rows)), rows - starts[position])
-
     chunks: Sequence[list[pa.Array]]
     if not view.fragment(jobs[0][0]).mapped:
         chunks = list(ordered_map(work, jobs, workers=settings.io_concurrency))
@@ -158,7 +194,8 @@ def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
     bound.expect("random")
     if bound.live is not None:
         rows = bound.live.physical(rows)
-    arrays = gather(lambda column: column.take(rows), bound.columns)
+    columns = bound.columns if bound.projection.plain else bound.stored
+    arrays = gather(lambda column: column.take(rows), columns)
     return arrays if bound.projection.plain else bound.outputs(arrays, rows)
 
 

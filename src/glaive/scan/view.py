@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from glaive.format.fragment import LEGACY
 from glaive.scan.fragment import BoundFragment, bind_fragment
-from glaive.scan.projection import BlobHandling, Projection, project
+from glaive.scan.projection import BlobHandling, Columns, Projection, project
 from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import SYSTEM_COLUMNS
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Filter
 
 __all__ = ["View", "Views"]
 
@@ -20,7 +24,7 @@ _PROJECTIONS = 64
 """Projections kept per version; beyond, all are let go."""
 
 
-_Key = tuple[tuple[str, ...] | None, bool, bool, BlobHandling]
+_Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
 
 
 class View:
@@ -72,31 +76,51 @@ class View:
 class Views:
     """The projections of a snapshot that were asked for, each worked out once."""
 
-    __slots__ = ("_kept", "snapshot")
+    __slots__ = ("_filters", "_kept", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._kept: dict[object, View] = {}
+        self._filters: dict[str, Filter] = {}
 
     def scan(
         self,
-        columns: tuple[str, ...] | None,
+        columns: Columns | None,
         *,
         with_row_id: bool = False,
         with_row_address: bool = False,
         blobs: BlobHandling = "descriptions",
+        inputs: tuple[str, ...] = (),
     ) -> View:
-        """The view of a scan: members of structs become columns of their own."""
-        key: _Key = (columns, with_row_id, with_row_address, blobs)
-        return self._kept.get(key) or self._keep(key, nested=False)
+        """The view of a scan: members of structs become columns of their own.
 
-    def take(self, columns: tuple[str, ...] | None) -> View:
+        ``inputs`` are paths that its filter or its order needs.
+        """
+        key: _Key = (columns, with_row_id, with_row_address, blobs, inputs)
+        return self._kept.get(key) or self._keep(key, key, nested=False)
+
+    def filter(self, source: Any) -> Filter:
+        """A filter bound to the columns; what was written as text is kept."""
+        found = self._filters.get(source) if isinstance(source, str) else None
+        if found is None:
+            from glaive.expr.filters import bind_filter
+
+            schema = self.snapshot.manifest.schema
+            found = bind_filter(source, schema, system=SYSTEM_COLUMNS)
+            if isinstance(source, str):
+                if len(self._filters) >= _PROJECTIONS:
+                    self._filters.clear()
+                self._filters[source] = found
+        return found
+
+    def take(self, columns: Columns | None, *, blobs: BlobHandling = "descriptions") -> View:
         """The view of a take: members stay within their structs."""
-        key: _Key = (columns, False, False, "descriptions")
-        return self._kept.get(columns) or self._keep(key, nested=True)
+        key: _Key = (columns, False, False, blobs, ())
+        place = columns if blobs == "descriptions" else (columns, blobs)
+        return self._kept.get(place) or self._keep(key, place, nested=True)
 
-    def _keep(self, key: _Key, *, nested: bool) -> View:
-        columns, row_id, row_address, blobs = key
+    def _keep(self, key: _Key, place: object, *, nested: bool) -> View:
+        columns, row_id, row_address, blobs, inputs = key
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
         projection = project(
@@ -106,8 +130,9 @@ class Views:
             with_row_address=row_address,
             nested=nested,
             blobs=blobs,
+            inputs=inputs,
         )
         if len(self._kept) >= _PROJECTIONS:
             self._kept.clear()
-        view = self._kept[columns if nested else key] = View(self.snapshot, projection)
+        view = self._kept[place] = View(self.snapshot, projection)
         return view

@@ -1,0 +1,119 @@
+"""What a scan is going to do, and what it did, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any
+
+from glaive.io.stats import counters_of
+from glaive.scan.metrics import Meter
+from glaive.scan.options import ScanOptions
+from glaive.scan.plan import plan_all, plan_scan
+from glaive.scan.query import Query, make_query, statistics
+from glaive.scan.view import Views
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Filter
+
+__all__ = ["analyze", "explain"]
+
+_STEPS = {
+    "find": "find rows in encoded columns",
+    "decode": "decode columns of the filter and the order",
+    "filter": "evaluate what is left of the filter",
+    "columns": "make the columns of the result",
+    "sort": "sort",
+}
+"""What the times of a meter are called."""
+
+
+def explain(query: Query, *, verbose: bool = False) -> str:
+    """The steps of a scan, the last one first, as in a tree.
+
+    With ``verbose`` the rows of each fragment as well.
+    """
+    lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(_lines(query))]
+    if verbose:
+        options, snapshot = query.options, query.view.snapshot
+        every = query.picks
+        plan = (
+            plan_all(snapshot, options.fragments) if every else plan_scan(snapshot, options).ranges
+        )
+        ids = snapshot.manifest.fragment_ids
+        indent = "  " * len(lines)
+        lines += [f"{indent}fragment {ids[at]}: rows {start}..{stop}" for at, start, stop in plan]
+    return "\n".join(lines)
+
+
+def _lines(query: Query) -> list[str]:
+    options, snapshot = query.options, query.view.snapshot
+    lines = [f"columns: {', '.join(query.view.schema.names) or 'none'}"]
+    if options.order_by:
+        how = ", ".join(
+            f"{one.column_name} {'ASC' if one.ascending else 'DESC'} NULLS "
+            f"{'FIRST' if one.nulls_first else 'LAST'}"
+            for one in options.order_by
+        )
+        top = "" if options.limit is None else f", first {options.offset + options.limit} rows"
+        lines.append(f"sort: {how}{top}")
+    if options.limit is not None or options.offset:
+        limit = "none" if options.limit is None else options.limit
+        lines.append(f"limit: {limit}, offset: {options.offset}")
+    if query.filter is not None:
+        lines.append(f"filter: {query.filter.text}")
+        lines += _terms(query.filter)
+    if not query.picks:
+        plan = plan_scan(snapshot, options)
+        lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
+        return lines
+    ranges = plan_all(snapshot, options.fragments)
+    rows = sum(one.stop - one.start for one in ranges)
+    deleted = "deleted rows included" if options.include_deleted_rows else "deleted rows left out"
+    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted}")
+    return lines
+
+
+def _terms(found: Filter) -> list[str]:
+    if found.never:
+        return ["never true: nothing is read"]
+    lines = []
+    direct = [term.condition[0] for term in found.terms if term.condition is not None]
+    other = sorted(
+        {path for term in found.terms if term.condition is None for path in term.columns}
+    )
+    if direct:
+        lines.append(f"by statistics and in encoded form: {', '.join(dict.fromkeys(direct))}")
+    if other:
+        lines.append(f"decoded and evaluated: {', '.join(other)}")
+    return lines
+
+
+def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> str:
+    """Run a scan and report rows, bytes, requests and time per step.
+
+    Times of steps are summed over threads, so that they may exceed the time of the whole.
+    """
+    query = make_query(views, options, counting=counting)
+    counters, meter = counters_of(query.view.snapshot.store), Meter()
+    before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
+    rows = query.count() if counting else query.table(meter).num_rows
+    wall, cpu = perf_counter() - wall, process_time() - cpu
+    read = statistics(meter, before, counters.snapshot())
+    lines = [
+        f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time",
+        f"read: {read.bytes_read} bytes in {read.requests} requests",
+    ]
+    lines += [f"{name.replace('_', ' ')}: {count}" for name, count in sorted(meter.counts.items())]
+    lines += _times(meter.times)
+    return "\n".join([explain(query), "", *lines])
+
+
+def _times(times: Mapping[str, int]) -> list[str]:
+    return [
+        f"{label}: {_time(times[name] / 1e9)}" for name, label in _STEPS.items() if name in times
+    ]
+
+
+def _time(seconds: float) -> Any:
+    return f"{seconds * 1e3:.3f} ms"

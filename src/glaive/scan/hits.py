@@ -1,0 +1,175 @@
+"""Rows of a fragment that passed a filter, and their columns.
+
+Columns are made by whichever way is cheaper for so many rows: single rows taken, or whole
+ranges decoded and cut down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import number_array, pack_flags
+from glaive.file.drive import drive, join
+from glaive.scan.cells import Cells
+from glaive.scan.fragment import BoundFragment
+from glaive.scan.projection import Computed, Output
+
+__all__ = ["FEW", "Hits", "fields_of", "read_together"]
+
+Int64s = NDArray[np.int64]
+
+FEW = 0.08
+"""Share of rows up to which single rows are taken, and above which whole ranges are decoded.
+
+A take costs per row about what decoding and filtering a dozen rows costs.
+"""
+
+
+@dataclass(eq=False)
+class Hits:
+    """Rows of ``start`` to ``stop`` of a fragment that passed.
+
+    Parameters
+    ----------
+    found, flags
+        The physical rows, ascending, or one flag per row of the range; all rows without.
+    cells
+        Columns of the whole range that were decoded on the way.
+    """
+
+    bound: BoundFragment
+    start: int
+    stop: int
+    found: Int64s | None = None
+    flags: NDArray[np.bool_] | None = None
+    cells: Cells | None = None
+
+    @property
+    def range(self) -> int:
+        """Rows of the range."""
+        return self.stop - self.start
+
+    @cached_property
+    def count(self) -> int:
+        """Rows that passed."""
+        if self.found is not None:
+            return len(self.found)
+        return self.range if self.flags is None else int(np.count_nonzero(self.flags))
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """The physical rows, ascending."""
+        if self.found is not None:
+            return self.found
+        if self.flags is None:
+            return np.arange(self.start, self.stop, dtype=np.int64)
+        return np.flatnonzero(self.flags) + self.start
+
+    @cached_property
+    def mask(self) -> Any:
+        """One flag per row of the range, in Arrow."""
+        flags = self.flags
+        if flags is None:
+            flags = np.zeros(self.range, np.bool_)
+            flags[self.rows - self.start] = True
+        return pa.Array.from_buffers(pa.bool_(), self.range, [None, pack_flags(flags)])
+
+    def cut(self, skip: int, stop: int) -> Hits:
+        """The hits numbered ``skip`` to ``stop``."""
+        if skip == 0 and stop == self.count:
+            return self
+        rows = self.rows[skip:stop]
+        if not len(rows):
+            return Hits(self.bound, self.start, self.start, found=rows)
+        return Hits(self.bound, int(rows[0]), int(rows[-1]) + 1, found=rows)
+
+    # ---------------------------------------------------------------- columns
+
+    def columns(
+        self,
+        outputs: Sequence[Output | Computed],
+        *,
+        late: bool | frozenset[int] | None = None,
+        deleted: bool = False,
+    ) -> list[Any]:
+        """Columns of the hits.
+
+        Parameters
+        ----------
+        late
+            Whether to take single rows: always, never, for these fields, or (None) where
+            that is cheaper.
+        deleted
+            Deleted rows may be among the hits.
+        """
+        bound, few = self.bound, self.count <= FEW * self.range
+
+        def is_taken(at: int) -> bool:
+            if late is None or self.count == self.range:
+                return few and self.count < self.range
+            return late if isinstance(late, bool) else at in late
+
+        def read(at: int) -> Any:
+            if self.cells is not None and self.cells.has(at):
+                return self._picked(self.cells.field(at))
+            column = bound.stored[at]
+            if is_taken(at):
+                return column.take(self.rows)
+            return self._picked(column.read(self.start, self.stop))
+
+        def system(name: str) -> Any:
+            return bound.system(name, self.rows, deleted=deleted)
+
+        cells = Cells(self.count, read, system, bound.shown)
+        known = self.cells
+        wanted = [at for at in fields_of(outputs) if known is None or not known.has(at)]
+        taken = [at for at in wanted if is_taken(at)]
+        whole = [at for at in wanted if at not in taken]
+        read_together(bound, taken, cells, lambda one: one.plan_take(self.rows))
+        read_together(
+            bound, whole, cells, lambda one: one.plan_read(self.start, self.stop), self._picked
+        )
+        return [cells.output(one) for one in outputs]
+
+    def _picked(self, array: Any) -> Any:
+        """The hits of an array of the whole range."""
+        if self.count == self.range:
+            return array
+        if self.count <= FEW * self.range:
+            return array.take(number_array(self.rows - self.start))
+        return array.filter(self.mask)
+
+
+def fields_of(outputs: Sequence[Output | Computed]) -> list[int]:
+    """Numbers of the fields that columns are made of, ascending."""
+    found: set[int] = set()
+    for one in outputs:
+        inputs = one.inputs.values() if isinstance(one, Computed) else [one]
+        found.update(place.at for place in inputs if place.system is None)
+    return sorted(found)
+
+
+def read_together(
+    bound: BoundFragment,
+    fields: Sequence[int],
+    cells: Cells,
+    plan: Callable[[Any], Any],
+    then: Callable[[Any], Any] | None = None,
+) -> None:
+    """Read several fields of a file that must be fetched with joined requests.
+
+    ``plan`` makes the step of a column, such as ``column.plan_read(start, stop)``. Fields of
+    mapped files are left to be read when they are asked for.
+    """
+    if bound.mapped or len(bound.readers) != 1 or len(fields) < 2:
+        return
+    steps = [plan(bound.stored[at]) for at in fields]
+    for at, array in zip(fields, drive(bound.readers[0], join(steps, list)), strict=True):
+        cells.put(at, array if then is None else then(array))

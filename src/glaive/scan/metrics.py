@@ -1,0 +1,69 @@
+"""What a scan did: time and rows per step, requests and bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from time import perf_counter_ns
+
+__all__ = ["Meter", "ScanStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanStatistics:
+    """Figures of one scan, handed to ``scan_stats_callback`` when it has ended.
+
+    Parameters
+    ----------
+    iops, requests
+        Reads before and after near ones were joined; both count joined ones here.
+    bytes_read
+        Bytes asked for.
+    indices_loaded, parts_loaded, index_comparisons, index_cache_hits, index_cache_misses
+        0 for scans without an index.
+    all_counts
+        Rows and fragments per step.
+    all_times
+        Nanoseconds per step, summed over threads.
+    """
+
+    iops: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    indices_loaded: int = 0
+    parts_loaded: int = 0
+    index_comparisons: int = 0
+    index_cache_hits: int = 0
+    index_cache_misses: int = 0
+    all_counts: dict[str, int] = field(default_factory=dict)
+    all_times: dict[str, int] = field(default_factory=dict)
+
+
+class Meter:
+    """Sums up figures by name. Threads may share one."""
+
+    __slots__ = ("_lock", "counts", "times")
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.times: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def count(self, name: str, number: int) -> None:
+        """Add to a count."""
+        with self._lock:
+            self.counts[name] += number
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the time that a block takes."""
+        started = perf_counter_ns()
+        try:
+            yield
+        finally:
+            spent = perf_counter_ns() - started
+            with self._lock:
+                self.times[name] += spent

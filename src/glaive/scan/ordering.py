@@ -1,0 +1,181 @@
+"""The order of a result: which columns, which way, and how values are compared.
+
+Floats are ordered by their bits, so that -0.0 comes before 0.0 and NaN last; text and binary
+by bytes; structs and fixed-size lists member by member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import flags_of, items_of, number_array
+from glaive.arrow.conditions import float_order
+from glaive.errors import OptionError, UnsupportedFeatureError
+
+__all__ = ["ColumnOrdering", "SortKey", "orderings", "rank", "sort_keys", "sorted_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOrdering:
+    """One column to sort by.
+
+    Parameters
+    ----------
+    column_name
+        Path of the column.
+    ascending
+        Smallest values first.
+    nulls_first
+        Nulls before values, whichever way values are sorted.
+    """
+
+    column_name: str
+    ascending: bool = True
+    nulls_first: bool = False
+
+
+def orderings(given: object) -> tuple[ColumnOrdering, ...]:
+    """Check ``order_by``: names, or objects with the attributes of ``ColumnOrdering``."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise OptionError(f"order_by: expected a list of columns, found {given!r}")
+    found = []
+    for one in given:
+        if isinstance(one, str):
+            found.append(ColumnOrdering(one))
+            continue
+        try:
+            found.append(ColumnOrdering(one.column_name, one.ascending, one.nulls_first))
+        except AttributeError:
+            raise OptionError(
+                f"order_by: expected names of columns or ColumnOrdering, found {one!r}"
+            ) from None
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortKey:
+    """Values that Arrow sorts as wanted, ascending or not; without nulls."""
+
+    values: Any
+    ascending: bool
+
+
+def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
+    """What to sort by in turn for one column; nulls are a key of their own."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return sort_keys(array.storage, how)
+    if pa.types.is_dictionary(kind):
+        return sort_keys(array.cast(kind.value_type), how)
+    keys: list[SortKey] = []
+    if array.null_count or pa.types.is_null(kind):
+        keys.append(SortKey(pc.is_null(array).cast(pa.int8()), not how.nulls_first))
+    if pa.types.is_struct(kind):
+        for member in array.flatten():
+            keys += sort_keys(member, how)
+        return keys
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        values = pc.list_flatten(_filled_lists(array))
+        steps = np.arange(len(array), dtype=np.int64) * size
+        for at in range(size):
+            keys += sort_keys(values.take(number_array(steps + at)), how)
+        return keys
+    if not pa.types.is_null(kind):
+        keys.append(SortKey(_comparable(array, how.column_name), how.ascending))
+    return keys
+
+
+def _filled_lists(array: Any) -> Any:
+    """The lists, those that are null with whatever stands there."""
+    size = array.type.list_size
+    return pa.FixedSizeListArray.from_arrays(
+        array.values.slice(array.offset * size, len(array) * size), size
+    )
+
+
+def _comparable(array: Any, name: str) -> Any:
+    """The values as a type without nulls whose order is the one wanted."""
+    kind = array.type
+    types = pa.types
+    if types.is_floating(kind):
+        width = kind.bit_width // 8
+        words = items_of(array.buffers()[1], f"<i{width}", len(array), array.offset * width)
+        keys = float_order(words)
+        return number_array(_hidden(keys, array).astype(np.int64))
+    if types.is_boolean(kind):
+        return pc.fill_null(array, False).cast(pa.uint8())
+    if types.is_integer(kind):
+        return pc.fill_null(array, 0)
+    if types.is_temporal(kind) and not types.is_interval(kind):
+        whole = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pc.fill_null(array.view(whole), 0)
+    if types.is_decimal(kind):
+        return pc.fill_null(array, pa.scalar(0).cast(kind))
+    if types.is_fixed_size_binary(kind):
+        array, kind = array.cast(pa.binary()), pa.binary()
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        array, kind = array.cast(pa.large_binary()), pa.large_binary()
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pc.fill_null(array, b"")
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pc.fill_null(array, "")
+    raise UnsupportedFeatureError(
+        f"order_by: column {name!r} of type {kind} has no order. Sort by another column, or by "
+        "a member of it."
+    )
+
+
+def _hidden(keys: NDArray[Any], array: Any) -> NDArray[Any]:
+    """The keys, those of nulls as 0."""
+    if not array.null_count:
+        return keys
+    there = flags_of(array.buffers()[0], len(array), array.offset)
+    return np.where(there, keys, 0)
+
+
+def sorted_rows(keys: Sequence[SortKey], count: int) -> NDArray[np.int64]:
+    """Row numbers in order; equal rows stay as they are."""
+    if not keys:
+        return np.arange(count, dtype=np.int64)
+    names = [str(at) for at in range(len(keys))]
+    table = pa.RecordBatch.from_arrays([key.values for key in keys], names)
+    order: Any = [
+        (name, "ascending" if key.ascending else "descending")
+        for name, key in zip(names, keys, strict=True)
+    ]
+    found: Any = pc.sort_indices(table, sort_keys=order)
+    return items_of(found.buffers()[1], np.uint64, len(found)).astype(np.int64)
+
+
+def rank(array: Any, how: ColumnOrdering) -> NDArray[Any] | None:
+    """Numbers whose ascending order is the one wanted, for types that are numbers.
+
+    Nulls share a number with the first or last value there can be.
+    """
+    kind = array.type
+    types = pa.types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind)):
+        return None
+    if types.is_interval(kind):
+        return None
+    width = kind.bit_width // 8
+    sign = "u" if types.is_unsigned_integer(kind) else "i"
+    words = items_of(array.buffers()[1], f"<{sign}{width}", len(array), array.offset * width)
+    keys = float_order(words) if types.is_floating(kind) else words
+    if not how.ascending:
+        keys = ~keys
+    if array.null_count:
+        limits = np.iinfo(keys.dtype)
+        there = flags_of(array.buffers()[0], len(array), array.offset)
+        keys = np.where(there, keys, keys.dtype.type(limits.min if how.nulls_first else limits.max))
+    return keys

@@ -1,0 +1,295 @@
+"""Which rows of a fragment pass a filter.
+
+Terms are asked in turn, each about the rows that the ones before have left: first statistics,
+then columns that find values themselves (``BoundColumn.find``), then all others, whose
+columns are decoded in windows that stay in the processor's cache, or, once few rows are left,
+for these rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import flags_of
+from glaive.errors import FilterError
+from glaive.file.protocol import BoundColumn
+from glaive.scan.cells import Cells
+from glaive.scan.deletions import LiveRows
+from glaive.scan.fragment import BoundFragment
+from glaive.scan.hits import FEW, Hits, read_together
+from glaive.scan.metrics import Meter
+from glaive.scan.plan import value_bytes
+from glaive.scan.projection import Output
+from glaive.types import RowRange
+
+if TYPE_CHECKING:
+    from glaive.arrow.conditions import Condition
+    from glaive.expr.filters import Filter, Term
+
+__all__ = ["Search"]
+
+Int64s = NDArray[np.int64]
+
+_WINDOW_BYTES = 1024 * 1024
+"""Bytes decoded at a time to test them: they stay in the second-level cache."""
+
+_FETCH_BYTES = 16 * 1024 * 1024
+"""The same of files that must be fetched: fewer, larger requests."""
+
+_FEWEST, _MOST = 4 * 1024, 128 * 1024
+"""Rows of a window, whatever their size; windows begin on multiples, as chunks do."""
+
+
+def _read(bound: BoundFragment, start: int, stop: int, *, deleted: bool = False) -> Cells:
+    """The rows of a range, deleted ones included."""
+    rows = np.arange(start, stop, dtype=np.int64)
+    return bound.cells(rows, lambda at: bound.stored[at].read(start, stop), deleted=deleted)
+
+
+def _take(bound: BoundFragment, rows: Int64s, *, deleted: bool = False) -> Cells:
+    """Rows at physical positions."""
+    return bound.cells(rows, lambda at: bound.stored[at].take(rows), deleted=deleted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """A filter and how to ask it.
+
+    Parameters
+    ----------
+    inputs
+        Where its columns are, by path.
+    statistics
+        Whether to look at statistics first.
+    deleted
+        Whether deleted rows may pass.
+    """
+
+    filter: Filter | None
+    inputs: Mapping[str, Output]
+    statistics: bool = True
+    deleted: bool = False
+    meter: Meter = field(default_factory=Meter)
+
+    def passing(self, cells: Cells) -> NDArray[np.bool_]:
+        """Which rows pass, one flag each."""
+        if self.filter is not None and self.filter.never:
+            return np.zeros(cells.count, np.bool_)
+        return self._flags(self._terms, cells)
+
+    def find(self, bound: BoundFragment, start: int, stop: int) -> Iterator[Hits]:
+        """The hits among physical rows ``start`` to ``stop``, in order, in one or more parts."""
+        terms = self._terms
+        if start >= stop or (self.filter is not None and self.filter.never):
+            return
+        self.meter.count("rows_scanned", stop - start)
+        for part in self._prune(bound, RowRange(start, stop)):
+            rest: list[Term] = []
+            rows: Int64s | None = None
+            for term in terms:
+                found = None
+                if rows is None or len(rows) > FEW * (part.stop - part.start):
+                    found = self._fused(bound, term, part)
+                if found is None:
+                    rest.append(term)
+                else:
+                    rows = found if rows is None else _common(rows, found, part)
+                    if not len(rows):
+                        break
+            if rows is not None:
+                rows = self._live(bound, rows)
+                if not len(rows):
+                    continue
+            if rows is not None and (not rest or len(rows) <= FEW * (part.stop - part.start)):
+                hits = self._among(bound, rest, rows, part)
+                if hits.count:
+                    yield hits
+            else:
+                yield from self._windows(bound, rest, rows, part)
+
+    # ------------------------------------------------------------------ steps
+
+    @property
+    def _terms(self) -> Sequence[Term]:
+        return () if self.filter is None else self.filter.terms
+
+    def _prune(self, bound: BoundFragment, whole: RowRange) -> list[RowRange]:
+        """The parts of a range that statistics do not rule out."""
+        parts = [whole]
+        if not self.statistics:
+            return parts
+        for term in self._terms:
+            known = self._condition(term)
+            if known is not None:
+                condition, at = known
+                column = bound.stored[at]
+                parts = [
+                    one for part in parts for one in column.prune(condition, part.start, part.stop)
+                ]
+        kept = sum(part.stop - part.start for part in parts)
+        if kept < whole.stop - whole.start:
+            self.meter.count("rows_pruned", whole.stop - whole.start - kept)
+        return parts
+
+    def _condition(self, term: Term) -> tuple[Condition, int] | None:
+        """The condition of a term on a whole field, and which field that is."""
+        if term.condition is None:
+            return None
+        path, condition = term.condition
+        place = self.inputs[path]
+        return None if place.system is not None or place.path else (condition, place.at)
+
+    def _fused(self, bound: BoundFragment, term: Term, part: RowRange) -> Int64s | None:
+        """The rows of a range that pass a term, where its column knows; else None."""
+        known = self._condition(term)
+        with self.meter.step("find"):
+            if known is not None:
+                return bound.stored[known[1]].find(known[0], part.start, part.stop)
+            if len(term.columns) != 1:
+                return None
+            path = term.columns[0]
+            place = self.inputs[path]
+            if place.system is not None or place.path:
+                return None
+
+            def passing(entries: pa.Array) -> pa.BooleanArray:
+                return term.mask(pa.RecordBatch.from_arrays([entries], [path]))
+
+            return bound.stored[place.at].find_entries(passing, part.start, part.stop)
+
+    def _live(self, bound: BoundFragment, rows: Int64s) -> Int64s:
+        if self.deleted or bound.live is None or not len(bound.live.deleted):
+            return rows
+        return rows[~_is_deleted(bound.live, rows)]
+
+    def _among(
+        self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s, part: RowRange
+    ) -> Hits:
+        """Those of a few rows that pass the terms."""
+        if terms:
+            with self.meter.step("filter"):
+                cells = _take(bound, rows, deleted=self.deleted)
+                rows = rows[self._flags(terms, cells)]
+        return Hits(bound, part.start, part.stop, found=rows)
+
+    def _windows(
+        self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s | None, part: RowRange
+    ) -> Iterator[Hits]:
+        """Test all rows of a range, in windows."""
+        if not terms:
+            yield from self._all(bound, rows, part)
+            return
+        needed = sorted({self.inputs[one].at for term in terms for one in term.columns} - {-1})
+        for start, stop in _cut(bound, part, needed):
+            left = self._left(bound, rows, start, stop)
+            if left is not None and not left.any():
+                continue
+            cells = _read(bound, start, stop, deleted=self.deleted)
+            with self.meter.step("decode"):
+                read_together(bound, needed, cells, partial(_plan_read, start=start, stop=stop))
+                for at in needed:
+                    cells.field(at)
+            with self.meter.step("filter"):
+                try:
+                    flags = self._flags(terms, cells)
+                except FilterError:
+                    # Perhaps of a row that is not asked about: an overflow, a division by 0.
+                    if left is None:
+                        raise
+                    flags = self._only(bound, terms, left, start)
+                if left is not None:
+                    flags = flags & left
+            hits = Hits(bound, start, stop, flags=flags, cells=cells)
+            if hits.count:
+                yield hits
+
+    def _left(
+        self, bound: BoundFragment, rows: Int64s | None, start: int, stop: int
+    ) -> NDArray[np.bool_] | None:
+        """Which rows of a window are asked about; None for all."""
+        if rows is not None:
+            first, last = np.searchsorted(rows, (start, stop)).tolist()
+            flags = np.zeros(stop - start, np.bool_)
+            flags[rows[first:last] - start] = True
+            return flags
+        if self.deleted or bound.live is None:
+            return None
+        deleted = bound.live.deleted
+        first, last = np.searchsorted(deleted, (start, stop)).tolist()
+        if first == last:
+            return None
+        flags = np.ones(stop - start, np.bool_)
+        flags[deleted[first:last] - start] = False
+        return flags
+
+    def _only(
+        self, bound: BoundFragment, terms: Sequence[Term], left: NDArray[np.bool_], start: int
+    ) -> NDArray[np.bool_]:
+        """Flags of a window, of which some rows only are looked at."""
+        rows = np.flatnonzero(left)
+        flags = np.zeros(len(left), np.bool_)
+        flags[rows] = self._flags(terms, _take(bound, rows + start, deleted=self.deleted))
+        return flags
+
+    def _all(self, bound: BoundFragment, rows: Int64s | None, part: RowRange) -> Iterator[Hits]:
+        """Rows that no term is left for."""
+        flags = None if rows is not None else self._left(bound, None, part.start, part.stop)
+        hits = Hits(bound, part.start, part.stop, found=rows, flags=flags)
+        if hits.count:
+            yield hits
+
+    def _flags(self, terms: Sequence[Term], cells: Cells) -> NDArray[np.bool_]:
+        """Which rows pass the terms."""
+        mask: Any = None
+        for term in terms:
+            inputs = {path: self.inputs[path] for path in term.columns}
+            passing = term.mask(cells.batch(inputs))
+            mask = passing if mask is None else pc.and_(mask, passing)
+        if mask is None:
+            return np.ones(cells.count, np.bool_)
+        return flags_of(mask.buffers()[1], len(mask), mask.offset)
+
+
+def _plan_read(column: BoundColumn, *, start: int, stop: int) -> Any:
+    return column.plan_read(start, stop)
+
+
+def _is_deleted(live: LiveRows, rows: Int64s) -> NDArray[np.bool_]:
+    deleted = live.deleted
+    at = np.minimum(np.searchsorted(deleted, rows), len(deleted) - 1)
+    found: NDArray[np.bool_] = deleted[at] == rows
+    return found
+
+
+def _common(some: Int64s, others: Int64s, part: RowRange) -> Int64s:
+    """Rows in both, ascending."""
+    few, many = (some, others) if len(some) <= len(others) else (others, some)
+    if len(few) == 0 or len(many) == part.stop - part.start:
+        return few
+    if len(few) * 16 < len(many):
+        at = np.minimum(np.searchsorted(many, few), len(many) - 1)
+        return np.compress(many[at] == few, few)
+    flags = np.zeros(part.stop - part.start, np.bool_)
+    flags[many - part.start] = True
+    return np.compress(flags[few - part.start], few)
+
+
+def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterator[RowRange]:
+    """Windows of a range in which these fields are decoded."""
+    width = sum(value_bytes(bound.stored[at].field.type) for at in fields)
+    rows = _WINDOW_BYTES // max(1, width) if bound.mapped else _FETCH_BYTES // max(1, width)
+    rows = max(_FEWEST, min(rows, _MOST if bound.mapped else part.stop - part.start))
+    rows = -(-rows // _FEWEST) * _FEWEST
+    start = part.start
+    while start < part.stop:
+        stop = min(part.stop, (start // rows + 1) * rows)
+        yield RowRange(start, stop)
+        start = stop
