@@ -19,6 +19,7 @@ from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
     from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
+    from glaive.dataset.metadata import Texts
 
 __all__ = ["Managing"]
 
@@ -141,6 +142,58 @@ class Managing(OpenedVersion):
         from glaive.dataset.restore import restored
 
         self._open(restored(self.store, self.manifest))
+
+    # --------------------------------------------------------------------- texts
+
+    def update_config(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
+        """Set entries of the table's configuration, ``None`` removes one; returns all.
+
+        With ``replace`` entries that are not given are removed.
+        """
+        from glaive.dataset.metadata import set_config
+
+        self._open(set_config(self, values, replace=replace))
+        return self.config()
+
+    def delete_config_keys(self, keys: Sequence[str]) -> None:
+        """Remove entries of the table's configuration."""
+        self.update_config(dict.fromkeys(keys))
+
+    def update_metadata(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
+        """Set entries of the table's metadata; as :meth:`update_config`."""
+        from glaive.dataset.metadata import set_metadata
+
+        self._open(set_metadata(self, values, replace=replace))
+        return self.metadata
+
+    def update_schema_metadata(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
+        """Set entries of the schema's metadata; as :meth:`update_config`."""
+        from glaive.dataset.metadata import set_schema_metadata
+
+        self._open(set_schema_metadata(self, values, replace=replace))
+        return self.schema_metadata
+
+    def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
+        """Set all entries of the schema's metadata."""
+        self.update_schema_metadata(new_metadata, replace=True)
+
+    def update_field_metadata(
+        self, field_updates: Mapping[str, Texts], *, replace: bool = False
+    ) -> None:
+        """Set entries of the metadata of fields, by path; as :meth:`update_config`.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            A field does not exist.
+        """
+        from glaive.dataset.metadata import set_field_metadata
+
+        self._open(set_field_metadata(self, field_updates, replace=replace))
+
+    def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
+        """Set all entries of the metadata of a field."""
+        self.update_field_metadata({field_name: new_metadata}, replace=True)
 
     # ------------------------------------------------------------------ clean-up
 

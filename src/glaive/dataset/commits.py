@@ -1,0 +1,40 @@
+"""Commit an operation that was made for an opened version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from glaive.format.manifest import Manifest
+from glaive.format.transaction import Transaction
+from glaive.table.commit import commit_transaction
+from glaive.table.protocol import CommitOptions, TableOperation
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["MESSAGE", "commit_operation"]
+
+MESSAGE = "__lance_commit_message"
+"""Property of a transaction that is shown as the commit's message."""
+
+
+def commit_operation(
+    dataset: OpenedVersion,
+    operation: TableOperation,
+    *,
+    properties: Mapping[str, str] | None = None,
+    options: CommitOptions | None = None,
+) -> Manifest:
+    """Make the version that an operation for this version leads to.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed the same thing since.
+    """
+    manifest = dataset.manifest
+    transaction = Transaction(
+        read_version=manifest.version, operation=operation, properties=dict(properties or {})
+    )
+    return commit_transaction(dataset.store, transaction, base=manifest, options=options)
