@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.kernels._tier import force_tier
+from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_variable
+from glaive.kernels.strings import Strings
 from glaive.scan.deletions import LiveRows
 
 
@@ -66,3 +73,74 @@ def test_rows_gone_at_one_end_cost_no_copy() -> None:
     (kept,) = live.keep(0, 100, [column])
     assert np.shares_memory(kept.to_numpy(), column.to_numpy())
     assert len(kept) == 90
+
+
+KINDS: list[pa.DataType] = [
+    pa.bool_(), pa.int8(), pa.int16(), pa.float32(), pa.int64(), pa.timestamp("us", "UTC"),
+    pa.decimal128(20, 2), pa.binary(3), pa.binary(0), pa.string(), pa.large_binary(), pa.null(),
+    pa.month_day_nano_interval(), pa.uuid(), pa.list_(pa.int8()), pa.list_(pa.int8(), 2),
+    pa.struct([("a", pa.int8()), ("b", pa.string())]),
+    pa.dictionary(pa.int16(), pa.string()),
+]  # fmt: skip
+
+
+def example(kind: Any, at: int) -> Any:
+    """A value of a type, another one for each number."""
+    text = str(at % 91) * (at % 4)
+    if pa.types.is_boolean(kind):
+        return at % 3 == 0
+    if pa.types.is_struct(kind):
+        return {"a": at % 100, "b": text}
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [at % 50, 1]
+    if pa.types.is_decimal(kind):
+        return Decimal(at)
+    if kind == pa.uuid():
+        return at.to_bytes(16, "big")
+    if pa.types.is_fixed_size_binary(kind):
+        return at.to_bytes(3, "big")[: kind.byte_width]
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return text.encode()
+    if pa.types.is_string(kind) or pa.types.is_dictionary(kind):
+        return text
+    if kind == pa.month_day_nano_interval():
+        return (at, 1, 2)
+    return None if pa.types.is_null(kind) else at % 100
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@given(data=st.data())
+def test_rows_of_all_types_are_dropped(kind: pa.DataType, data: st.DataObject) -> None:
+    rows = data.draw(st.sampled_from([3, 63, 64, 65, 200, 700]))
+    seed = np.random.default_rng(data.draw(st.integers(0, 99)))
+    share = data.draw(st.sampled_from([0.02, 0.5, 0.99]))
+    gone = np.flatnonzero(seed.random(rows) < share).astype(np.uint32)
+    nulls = seed.random(rows) < data.draw(st.sampled_from([0.0, 0.3]))
+    storage = pa.binary(16) if kind == pa.uuid() else kind
+    values = [None if nulls[at] else example(kind, at) for at in range(rows)]
+    array: Any = pa.array(values, storage)
+    if kind == pa.uuid():
+        array = pa.ExtensionArray.from_storage(kind, array)
+    live = LiveRows(gone, rows)
+    start = data.draw(st.integers(0, rows))
+    stop = data.draw(st.integers(start, rows))
+    left = np.setdiff1d(np.arange(start, stop), gone)
+    for tier in ("numpy", "numba"):
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            (kept,) = live.keep(start, stop, [array.slice(start, stop - start)])
+        kept.validate(full=True)
+        assert kept.equals(array.take(pa.array(left)))
+
+
+@pytest.mark.parametrize("tier", ["numpy", "numba"])
+@pytest.mark.parametrize("numbers", [[3, 2], [2, 2], [-1], [9], [0, 1, 2, 3, 4, 5]])
+def test_row_numbers_that_do_not_ascend_are_refused(tier: Any, numbers: list[int]) -> None:
+    gone = Gone(np.array(numbers), 0, 5)
+    strings = Strings(pa.py_buffer(np.arange(6, dtype="<i4").tobytes()), 32, pa.py_buffer(b"abcde"))
+    with force_tier(tier):
+        with pytest.raises(ValueError, match="row numbers"):
+            keep_fixed(pa.py_buffer(bytes(20)), 4, gone)
+        with pytest.raises(ValueError, match="row numbers"):
+            keep_bits(pa.py_buffer(bytes(1)), 0, gone)
+        with pytest.raises(ValueError, match=r"row numbers|bytes of strings"):
+            keep_variable(strings, gone)

@@ -9,6 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.encodings.arrays.binary import offset_bits
+from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_variable
+from glaive.kernels.strings import Strings
+
 __all__ = ["LiveRows"]
 
 
@@ -77,5 +81,38 @@ class LiveRows:
                 return [array.slice(end - start) for array in arrays]
             if end == stop:
                 return [array.slice(0, begin - start) for array in arrays]
+        gone = Gone(self.deleted[first:last], start, stop - start)
         mask = self._mask.slice(start, stop - start)
-        return [array.filter(mask) for array in arrays]
+        return [_without(array, gone, mask) for array in arrays]
+
+
+def _without(array: Any, gone: Gone, mask: pa.Array) -> pa.Array:
+    """The rows of an array that stay; ``mask`` says the same to Arrow, for nested types."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _without(array.storage, gone, mask))
+    if pa.types.is_dictionary(kind):
+        indices = _without(array.indices, gone, mask)
+        return pa.DictionaryArray.from_arrays(
+            indices, array.dictionary, ordered=kind.ordered, safe=False
+        )
+    text = offset_bits(kind)
+    plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    known = text or ((plain or pa.types.is_fixed_size_binary(kind)) and kind.bit_width)
+    validity, *parts = array.buffers()
+    if not known or any(part is None for part in parts):
+        filtered: pa.Array = array.filter(mask)
+        return filtered
+    first, rows = array.offset, len(array)
+    bitmap = keep_bits(validity, first, gone) if array.null_count else None
+    if text:
+        width = text // 8
+        ends = parts[0].slice(first * width, (rows + 1) * width)
+        kept: list[Any] = list(keep_variable(Strings(ends, text, parts[1]), gone)[::2])
+    elif pa.types.is_boolean(kind):
+        kept = [keep_bits(parts[0], first, gone)]
+    else:
+        width = int(kind.bit_width) // 8
+        kept = [keep_fixed(parts[0].slice(first * width, rows * width), width, gone)]
+    nulls = -1 if bitmap is not None else 0
+    return pa.Array.from_buffers(kind, gone.kept, [bitmap, *kept], nulls)

@@ -22,6 +22,7 @@ __all__ = [
     "changes_16",
     "changes_32",
     "changes_64",
+    "copy_row",
     "fill",
     "levels_above",
     "pack_first_8",
@@ -158,6 +159,17 @@ def fill(_context: Any, target: Any, word: Any) -> Any:
         return ctx.get_dummy_value()
 
     return types.void(types.int64, types.uint64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def copy_row(_context: Any, target: Any, source: Any) -> Any:
+    """Copy 64 bytes."""
+
+    def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        _store(builder, args[0], _load(builder, args[1], _row(64, 8)))
+        return ctx.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
