@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glaive.config import settings
+    from glaive.dataset.base_paths import DatasetBasePath
     from glaive.dataset.blobs import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragment import LanceFragment
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from glaive.dataset.scanner import Scanner
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
+    from glaive.scan.ordering import ColumnOrdering
     from glaive.scan.session import Session
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "BlobArray",
     "BlobFile",
     "BlobType",
+    "ColumnOrdering",
+    "DatasetBasePath",
     "GlaiveError",
     "LanceDataset",
     "LanceFragment",
@@ -45,8 +49,10 @@ _HOMES = {
     "BlobArray": "glaive.format.blob_type",
     "BlobFile": "glaive.scan.blob_file",
     "BlobType": "glaive.format.blob_type",
+    "ColumnOrdering": "glaive.scan.ordering",
     "blob_array": "glaive.dataset.blobs",
     "blob_field": "glaive.dataset.blobs",
+    "DatasetBasePath": "glaive.dataset.base_paths",
     "GlaiveError": "glaive.errors",
     "LanceDataset": "glaive.dataset.dataset",
     "LanceFragment": "glaive.dataset.fragment",

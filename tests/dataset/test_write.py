@@ -88,7 +88,9 @@ class TestModes:
             ("enable_stable_row_ids", "yes", OptionError),
             ("transaction_properties", {"job": 5}, OptionError),
             ("commit_message", 5, OptionError),
-            ("initial_bases", ["x"], UnsupportedFeatureError),
+            ("initial_bases", ["x"], OptionError),
+            ("target_bases", ["x"], UnsupportedFeatureError),
+            ("max_rows_per_group", 0, OptionError),
         ],
     )
     def test_options_that_cannot_be(

@@ -391,3 +391,15 @@ def test_frames(tmp_path: Path, writer: ModuleType, version: str) -> None:
     assert list(ours.scanner(["_rowaddr", "b"]).to_pandas().columns) == ["_rowaddr", "b"]
     with pytest.raises(OptionError, match="blob_mode: expected lazy"):
         ours.to_pandas(blob_mode="eager")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_take_from_a_fragment_has_the_bytes(tmp_path: Path, version: str) -> None:
+    place = str(tmp_path / "d")
+    rows = table(VALUES, version, lance)
+    lance.write_dataset(rows, place, data_storage_version=version)
+    taken = glaive.dataset(place).get_fragments()[0].take([3, 1, 0, 2])
+    assert taken["b"].to_pylist() == [VALUES[3], None, VALUES[0], VALUES[2]]
+    if version < "2.2":  # pylance 14.0.2 fails for blobs of the second kind
+        theirs = lance.dataset(place).get_fragments()[0].take([0, 1, 2, 3])
+        assert taken["b"].take([2, 1, 3, 0]).combine_chunks() == theirs["b"].combine_chunks()

@@ -14,7 +14,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import glaive
 import glaive.spark
-from glaive.errors import CommitConflictError, DatasetExistsError, DatasetNotFoundError
+from glaive.errors import (
+    ColumnNotFoundError,
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+)
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
 from glaive.spark.writer import JOB, FragmentsWritten, LanceArrowWriter, plan_write
@@ -278,3 +283,27 @@ def test_a_task_that_succeeds_at_the_second_attempt_writes_once(
     assert Path(mark).exists()
     assert ids(uri) == list(range(1000))
     assert glaive.dataset(uri).version == 1
+
+
+def test_columns_are_encoded_as_the_options_say(uri: str) -> None:
+    numbers = range(5000)
+    plain = {"id": {"compression": "none", "structural_encoding": "miniblock"}}
+    for place, options in ((uri, None), (f"{uri}-plain", plain)):
+        job = plan_write(FRAME, Options(uri=place, encoding_options=options), overwrite=False)
+        writer = LanceArrowWriter(job)
+        writer.commit(list(run(writer, [numbers])))
+        assert ids(place) == [*numbers]
+    small, large = (
+        sum(file.stat().st_size for file in Path(place, "data").iterdir())
+        for place in (uri, f"{uri}-plain")
+    )
+    assert large > 5000 * 8 > 2 * small
+
+
+def test_encoding_options_of_other_columns_fail_on_the_driver(uri: str) -> None:
+    with pytest.raises(ColumnNotFoundError, match="idd"):
+        plan_write(
+            FRAME,
+            Options(uri=uri, encoding_options={"idd": {"compression": "zstd"}}),
+            overwrite=False,
+        )

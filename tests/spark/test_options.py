@@ -32,6 +32,7 @@ def test_values_survive_the_way_through_spark() -> None:
         "must_not_exist": True,
         "batch_size": 10,
         "storage": {"aws_region": "eu"},
+        "encoding_options": {"a.b": {"compression": "zstd", "compression_level": 3}},
         "version": None,
     }
 
@@ -44,6 +45,7 @@ def test_values_survive_the_way_through_spark() -> None:
     assert options.batch_size == 10
     assert options.storage == {"aws_region": "eu"}
     assert options.version is None
+    assert options.encoding_options == given["encoding_options"]
 
 
 def test_an_unknown_option_names_the_closest_and_all() -> None:
@@ -57,6 +59,9 @@ def test_an_unknown_option_names_the_closest_and_all() -> None:
         ("version", "0"),
         ("version", "latest"),
         ("batch_size", "-1"),
+        ("encoding_options", "a=zstd"),
+        ("encoding_options", '{"a": "zstd"}'),
+        ("encoding_options", "[]"),
         ("columns", ""),
         ("columns", "a,,b"),
         ("columns", "[1]"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from glaive.table.load import open_latest
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, guarded, open_root
 
+if TYPE_CHECKING:
+    from glaive.dataset.base_paths import DatasetBasePath
+
 __all__ = ["dataset", "write_dataset"]
 
 _OPEN_IGNORED = frozenset(
@@ -31,7 +34,7 @@ _OPEN_IGNORED = frozenset(
 )
 """Options that tune what is not tuned here; accepted and without effect."""
 
-_WRITE_IGNORED = frozenset({"max_rows_per_group", "data_cache_bytes"})
+_WRITE_IGNORED = frozenset({"data_cache_bytes"})
 
 _OPEN_LATER = frozenset(
     {
@@ -46,7 +49,6 @@ _WRITE_LATER = frozenset(
     {
         "max_page_bytes",
         "auto_cleanup_options",
-        "initial_bases",
         "target_bases",
         "target_all_bases",
         "base_store_params",
@@ -132,6 +134,7 @@ def write_dataset(
     mode: str = "create",
     *,
     max_rows_per_file: int = 1024 * 1024,
+    max_rows_per_group: int = 1024,
     max_bytes_per_file: int = 90 * 1024**3,
     progress: Any = None,
     storage_options: Mapping[str, str] | None = None,
@@ -144,6 +147,7 @@ def write_dataset(
     commit_message: str | None = None,
     transaction_properties: Mapping[str, str] | None = None,
     encoding_options: Mapping[str, Mapping[str, object]] | None = None,
+    initial_bases: Sequence[DatasetBasePath] | None = None,
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
@@ -166,6 +170,8 @@ def write_dataset(
         replaces schema and rows. The last two create a dataset that is not there.
     max_rows_per_file, max_bytes_per_file
         When to begin a new file; each file is a fragment.
+    max_rows_per_group
+        Rows of a page at most in files of format 0.1; without effect in others.
     progress
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     storage_options
@@ -184,6 +190,8 @@ def write_dataset(
         How columns at or below a path are encoded in the files written now, such as
         ``{"text": {"compression": "zstd", "compression_level": 9}}``. They win over
         ``lance-encoding:`` keys in the metadata of a field, which have the same names.
+    initial_bases
+        Further places of a dataset that is created: blobs below them may be given by URI.
     external_blob_mode
         What becomes of blobs that are given by URI: ``"reference"`` keeps the URI,
         ``"ingest"`` copies the bytes.
@@ -227,6 +235,7 @@ def write_dataset(
     wanted = WriteOptions(
         mode=mode,  # type: ignore[arg-type]  # checked there
         max_rows_per_file=max_rows_per_file,
+        max_rows_per_group=max_rows_per_group,
         max_bytes_per_file=max_bytes_per_file,
         data_storage_version=data_storage_version,
         enable_stable_row_ids=enable_stable_row_ids,
@@ -235,6 +244,7 @@ def write_dataset(
         commit_message=commit_message,
         progress=progress,
         encoding_options=encoding_options,
+        initial_bases=tuple(initial_bases or ()),
     )
     if isinstance(uri, OpenedVersion):
         opened: OpenedVersion | None = uri

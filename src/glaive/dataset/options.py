@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from glaive.dataset.base_paths import DatasetBasePath
 from glaive.errors import OptionError
 from glaive.file.blob_options import BlobOptions
 
@@ -25,6 +26,8 @@ class WriteOptions:
         that is not.
     max_rows_per_file
         Rows after which a new file, and with it a new fragment, is begun.
+    max_rows_per_group
+        Rows of a page at most, in files of format 0.1; others have no groups.
     max_bytes_per_file
         Bytes after which a new file is begun, about.
     data_storage_version
@@ -35,6 +38,8 @@ class WriteOptions:
         Text entries kept with the version.
     commit_message
         Shown with the version.
+    initial_bases
+        Base paths of a dataset that is created.
     progress
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     encoding_options
@@ -45,12 +50,14 @@ class WriteOptions:
 
     mode: Mode = "create"
     max_rows_per_file: int = 1024 * 1024
+    max_rows_per_group: int = 1024
     max_bytes_per_file: int = 90 * 1024**3
     data_storage_version: str | None = None
     enable_stable_row_ids: bool = False
     enable_v2_manifest_paths: bool = True
     transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     commit_message: str | None = None
+    initial_bases: tuple[DatasetBasePath, ...] = ()
     progress: Any = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
     blobs: BlobOptions = field(default_factory=BlobOptions)
@@ -60,13 +67,23 @@ class WriteOptions:
             raise OptionError(
                 f"mode: expected 'create', 'append' or 'overwrite', found {self.mode!r}"
             )
-        for name in ("max_rows_per_file", "max_bytes_per_file"):
+        for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
         for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        for base in self.initial_bases:
+            if not isinstance(base, DatasetBasePath):
+                raise OptionError(
+                    f"initial_bases: expected glaive.DatasetBasePath objects, found {base!r}"
+                )
+        if self.initial_bases and self.mode == "overwrite":
+            raise OptionError(
+                "initial_bases: only a dataset that is created gets them; an overwritten one keeps "
+                "its own"
+            )
         texts: list[tuple[object, object]] = [
             *self.transaction_properties.items(),
             ("commit_message", self.commit_message or ""),

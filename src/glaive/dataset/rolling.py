@@ -70,6 +70,7 @@ class RollingWriter:
             encoding_options=self.options.encoding_options,
             dictionaries=self.dictionaries,
             blobs=self.options.blobs,
+            rows_per_batch=self.options.max_rows_per_group,
         )
         self._rows = 0
         if self.options.progress is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from glaive.dataset.base_paths import numbered
 from glaive.dataset.blob_columns import with_blob_type
 from glaive.dataset.conform import check_names, conform, match_schema
 from glaive.dataset.options import WriteOptions
@@ -22,6 +23,7 @@ from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
+    OptionError,
 )
 from glaive.file.open import check_encoding_options
 from glaive.file.versions import resolve_version
@@ -29,6 +31,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.flags import check_writable
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
@@ -49,20 +52,22 @@ _BLOBS_V2 = FormatVersion(2, 2)
 class Target:
     """Where rows go: the version they are written for, and the columns and format they get.
 
-    ``base`` is ``None`` when the dataset is to be created. ``dictionaries`` are the items of
-    dictionary columns by field id, where all files of the dataset must share them.
+    ``base`` is ``None`` when the dataset is to be created, with ``new_bases``. ``dictionaries``
+    are the items of dictionary columns by field id, where all files of the dataset must share
+    them.
     """
 
     store: ObjectStore
     base: Manifest | None
     schema: LanceSchema
     version: str
+    new_bases: tuple[table_pb2.BasePath, ...] = ()
     dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
 
     @property
     def blob_bases(self) -> dict[int, str]:
         """Places by id that URIs of blobs may lie below: base paths that are no datasets."""
-        paths = [] if self.base is None else self.base.wire.base_paths
+        paths = self.new_bases if self.base is None else self.base.wire.base_paths
         return {base.id: base.path for base in paths if not base.is_dataset_root}
 
 
@@ -87,11 +92,17 @@ def find_target(
     if base is None:
         check_names(source.names)
         version = resolve_version(version)
-        return Target(store, None, LanceSchema.from_arrow(_for_format(source, version)), version)
+        schema = LanceSchema.from_arrow(_for_format(source, version))
+        return Target(store, None, schema, version, numbered(options.initial_bases))
     if options.mode == "create":
         raise DatasetExistsError(
             f"{store.uri} is a dataset already (version {base.version}). Use mode='append' or "
             "mode='overwrite', or choose another place."
+        )
+    if options.initial_bases:
+        raise OptionError(
+            f"initial_bases: {store.uri} is a dataset already (version {base.version}); only one "
+            "that is created gets them"
         )
     flags = base.wire.reader_feature_flags, base.wire.writer_feature_flags
     check_writable(*flags, where=base.where)
@@ -101,7 +112,8 @@ def find_target(
         schema = LanceSchema.from_arrow(_for_format(source, version), base.first_field_id)
         return Target(store, base, schema, version)
     schema = match_schema(source, base.schema, where=store.uri)
-    return Target(store, base, schema, version, load_dictionaries(store, base))
+    shared = load_dictionaries(store, base)
+    return Target(store, base, schema, version, dictionaries=shared)
 
 
 def _version(name: str) -> FormatVersion:
@@ -209,7 +221,9 @@ def _commit(
     if target.base is not None and options.mode == "append":
         operation = Append(fragments)
     else:
-        operation = Overwrite(fragments=fragments, schema=target.schema)
+        operation = Overwrite(
+            fragments=fragments, schema=target.schema, base_paths=target.new_bases
+        )
     base = target.base
     transaction = Transaction(
         read_version=0 if base is None else base.version,

@@ -88,6 +88,7 @@ def create_writer(
     encoding_options: GivenOptions | None = None,
     dictionaries: dict[int, pa.Array] | None = None,
     blobs: BlobOptions | None = None,
+    rows_per_batch: int | None = None,
 ) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
 
@@ -102,6 +103,8 @@ def create_writer(
         share; those of further columns are added.
     blobs
         How the values of blob columns are kept, from format 2.2 on.
+    rows_per_batch
+        Rows of a page at most, in format 0.1; 1024 by default.
 
     Raises
     ------
@@ -119,7 +122,14 @@ def create_writer(
         from glaive.file.legacy.writer import LegacyFileWriter
 
         check_encoding_options(schema, version, encoding_options)
-        return LegacyFileWriter(store, path, schema, profile, dictionaries=dictionaries)
+        return LegacyFileWriter(
+            store,
+            path,
+            schema,
+            profile,
+            rows_per_batch=rows_per_batch,
+            dictionaries=dictionaries,
+        )
     if not profile.stable:
         _warn_unstable(str(profile.version))
     writer = _load(_WRITERS[profile.pages])

@@ -112,6 +112,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     strict_nullability: bool = False,
     max_rows_per_file: int | None = None,
     max_bytes_per_file: int | None = None,
+    encoding_options: Mapping[str, Mapping[str, object]] | None = None,
     data_storage_version: str | None = None,
     enable_stable_row_ids: bool | None = None,
     allow_truncation: bool = False,
@@ -137,6 +138,8 @@ def write(  # noqa: PLR0913  # one keyword for each option
         dataset, what the frame's columns were when read from a dataset, else Spark's.
     strict_nullability
         Keep Spark's "not null" in a new dataset. Otherwise all columns may hold nulls.
+    encoding_options
+        How columns are encoded: ``{"text": {"compression": "zstd"}}``.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         As in :func:`glaive.write_dataset`.
     allow_truncation
@@ -171,6 +174,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "strict_nullability": strict_nullability or None,
             "max_rows_per_file": max_rows_per_file,
             "max_bytes_per_file": max_bytes_per_file,
+            "encoding_options": encoding_options or None,
             "data_storage_version": data_storage_version,
             "enable_stable_row_ids": enable_stable_row_ids,
             "allow_truncation": allow_truncation or None,

@@ -65,6 +65,8 @@ class Options:
         Writing a new dataset: keep Spark's "not null"; otherwise every column may hold nulls.
     must_not_exist
         Writing: fail if there is a dataset already, also if another writer creates it meanwhile.
+    encoding_options
+        Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: as in :func:`glaive.write_dataset`.
     """
@@ -81,6 +83,7 @@ class Options:
     arrow_schema: pa.Schema | None = None
     strict_nullability: bool = False
     must_not_exist: bool = False
+    encoding_options: Mapping[str, Mapping[str, object]] | None = None
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None
     data_storage_version: str | None = None
@@ -124,6 +127,8 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
             texts[name] = str(value).lower()
         elif isinstance(value, pa.Schema):
             texts[name] = base64.b64encode(value.serialize()).decode()
+        elif name == "encoding_options":
+            texts[name] = json.dumps(value)
         elif isinstance(value, Mapping):
             texts |= {f"{STORAGE}{key}": str(part) for key, part in value.items()}
         elif isinstance(value, list | tuple):
@@ -195,6 +200,17 @@ def _schema(name: str, text: str) -> pa.Schema:
         ) from error
 
 
+def _encodings(name: str, text: str) -> Mapping[str, Mapping[str, object]]:
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"option {name}: not JSON ({error}): {text!r}") from error
+    if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):
+        expected = '{"column": {"compression": "zstd"}}'
+        raise OptionError(f"option {name}: expected the like of {expected}, found {text!r}")
+    return given
+
+
 def _text(_name: str, text: str) -> str:
     return text.strip()
 
@@ -210,6 +226,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "arrow_schema": _schema,
     "strict_nullability": _flag,
     "must_not_exist": _flag,
+    "encoding_options": _encodings,
     "max_rows_per_file": _count,
     "max_bytes_per_file": _count,
     "data_storage_version": _text,

@@ -29,6 +29,7 @@ from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
 )
+from glaive.file.open import check_encoding_options
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
@@ -109,7 +110,10 @@ def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> Writ
     DatasetExistsError
         The dataset must not exist, but does.
     SchemaError, ColumnNotFoundError
-        The frame does not fit the dataset it is appended to.
+        The frame does not fit the dataset it is appended to, or an encoding option is for a
+        column that is not there.
+    OptionError
+        An encoding option does not exist.
     """
     store = open_root(options.uri, options.storage)
     base = _latest(store)
@@ -127,6 +131,7 @@ def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> Writ
     if version is None and base is not None:
         version = str(base.data_format)
     refuse_unassignable(sent, lance.to_arrow(), where=options.uri)
+    check_encoding_options(lance, resolve_version(version), options.encoding_options)
     return WriteJob(
         options=options,
         id=str(uuid4()),
@@ -222,6 +227,7 @@ def _file_options(options: Options) -> WriteOptions:
     return WriteOptions(
         max_rows_per_file=options.max_rows_per_file or default.max_rows_per_file,
         max_bytes_per_file=options.max_bytes_per_file or default.max_bytes_per_file,
+        encoding_options=options.encoding_options,
     )
 
 

@@ -335,3 +335,20 @@ def test_a_file_without_a_schema_is_read_through_its_dataset(tmp_path: Path) -> 
         _ = file.schema
     fields = LanceSchema.from_arrow(rows.schema).fields
     assert file.bind(fields, {0: 0}).read(0, 3)[0].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rows", [100, 1024, 3000])
+def test_groups_have_as_many_rows_as_asked_for(tmp_path: Path, rows: int) -> None:
+    import glaive
+
+    table = pa.table({"x": range(5000)})
+    written = glaive.write_dataset(
+        table, tmp_path, data_storage_version="0.1", max_rows_per_group=rows, max_rows_per_file=2500
+    )
+    assert written.to_table() == table
+    for file in (tmp_path / "data").iterdir():
+        raw = file.read_bytes()
+        at = int.from_bytes(raw[-16:-8], "little")
+        size = int.from_bytes(raw[at : at + 4], "little")
+        edges = file_pb2.Metadata.FromString(raw[at + 4 : at + 4 + size]).batch_offsets
+        assert list(edges) == [*range(0, 2500, rows), 2500]

@@ -1,0 +1,72 @@
+"""Further places of a dataset: what a base path is, and how new ones get their numbers.
+
+Specification: "Base paths" in ``docs/format/manifest.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from glaive.errors import OptionError
+from glaive.format.pb import table_pb2
+
+__all__ = ["DatasetBasePath", "numbered"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetBasePath:
+    """A place beside its own that a dataset may name files in.
+
+    Parameters
+    ----------
+    path
+        A URI, or the absolute path of a directory.
+    name
+        By which people know it.
+    is_dataset_root
+        Whether files lie there as in a dataset, such as data files below ``data``; a place
+        that is none holds what is named by its path within, such as blobs.
+    id
+        By which files name it; 0 leaves the choice to the commit.
+    """
+
+    path: str
+    name: str | None = None
+    is_dataset_root: bool = False
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        path: object = self.path
+        number: object = self.id
+        if not isinstance(path, str) or not path:
+            raise OptionError(f"path of a base: expected a URI or directory, found {path!r}")
+        if not isinstance(number, int) or not 0 <= number < 2**32:
+            raise OptionError(f"id of base {path!r}: expected 0 or more, found {number!r}")
+
+
+def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]:
+    """Make the messages of new bases; those without an id get the lowest that are free.
+
+    Raises
+    ------
+    OptionError
+        Two have the same id.
+    """
+    bases = tuple(bases)
+    taken: set[int] = set()
+    for base in bases:
+        if base.id in taken:
+            raise OptionError(f"two base paths have the id {base.id}; leave it out, or change one")
+        taken |= {base.id} - {0}
+    free = (number for number in count(1) if number not in taken)
+    return tuple(
+        table_pb2.BasePath(
+            id=base.id or next(free),
+            name=base.name,
+            is_dataset_root=base.is_dataset_root,
+            path=base.path,
+        )
+        for base in bases
+    )

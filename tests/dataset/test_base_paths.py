@@ -1,0 +1,110 @@
+"""A dataset that is created can name further places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import OptionError
+from glaive.io.local import LocalStore
+from glaive.table.load import open_latest
+
+TABLE = pa.table({"x": [1, 2, 3]})
+Base = glaive.DatasetBasePath
+
+
+def bases(uri: Path) -> list[tuple[int, str, str, bool]]:
+    wire = open_latest(LocalStore(uri)).wire
+    found = sorted(wire.base_paths, key=lambda base: base.id)
+    return [(one.id, one.name, one.path, one.is_dataset_root) for one in found]
+
+
+def content(dataset: glaive.LanceDataset) -> bytes:
+    (blob,) = dataset.take_blobs("b", indices=[0])
+    assert blob is not None
+    return blob.readall()
+
+
+def test_base_paths_are_part_of_the_first_version(tmp_path: Path) -> None:
+    given = [Base("/a", "first"), Base("/b", is_dataset_root=True)]
+    glaive.write_dataset(TABLE, tmp_path, initial_bases=given)
+    assert bases(tmp_path) == [(1, "first", "/a", False), (2, "", "/b", True)]
+    wire = open_latest(LocalStore(tmp_path)).wire
+    assert wire.reader_feature_flags & 16
+    assert wire.writer_feature_flags & 16
+
+
+def test_they_stay_when_rows_are_added_or_replaced(tmp_path: Path) -> None:
+    glaive.write_dataset(TABLE, tmp_path, initial_bases=[Base("/a")])
+    for mode in ("append", "overwrite"):
+        opened = glaive.write_dataset(TABLE, tmp_path, mode=mode)
+        assert bases(tmp_path) == [(1, "", "/a", False)]
+    assert opened.to_table() == TABLE
+
+
+def test_ids_are_those_given_and_the_lowest_that_are_free(tmp_path: Path) -> None:
+    given = [Base("/a", id=2), Base("/b"), Base("/c")]
+    glaive.write_dataset(TABLE, tmp_path, initial_bases=given)
+    assert [(number, path) for number, _, path, _ in bases(tmp_path)] == [
+        (1, "/b"),
+        (2, "/a"),
+        (3, "/c"),
+    ]
+
+
+def test_appending_creates_a_dataset_with_them(tmp_path: Path) -> None:
+    glaive.write_dataset(TABLE, tmp_path, mode="append", initial_bases=[Base("/a")])
+    assert bases(tmp_path) == [(1, "", "/a", False)]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_dataset_that_is_there_gets_no_new_ones(tmp_path: Path, mode: str) -> None:
+    glaive.write_dataset(TABLE, tmp_path)
+    with pytest.raises(OptionError, match="initial_bases"):
+        glaive.write_dataset(TABLE, tmp_path, mode=mode, initial_bases=[Base("/a")])
+    assert bases(tmp_path) == []
+
+
+def test_two_bases_of_one_id_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="id 7"):
+        glaive.write_dataset(
+            TABLE, tmp_path / "t", initial_bases=[Base("/a", id=7), Base("/b", id=7)]
+        )
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"path": ""}, {"path": 5}, {"path": "/a", "id": -1}])
+def test_bases_that_cannot_be(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match="base"):
+        Base(**wrong)  # type: ignore[arg-type]  # that is the point
+
+
+def test_blobs_below_a_new_base_are_kept_by_reference(tmp_path: Path) -> None:
+    media = tmp_path / "media"
+    media.mkdir()
+    (media / "one.bin").write_bytes(b"content" * 9)
+    uri = (media / "one.bin").as_uri()
+    table = pa.table({"b": glaive.blob_array([uri])}, schema=pa.schema([glaive.blob_field("b")]))
+    written = glaive.write_dataset(table, tmp_path / "t", initial_bases=[Base(media.as_uri())])
+    assert content(written) == b"content" * 9
+    moved = tmp_path / "elsewhere"
+    media.rename(moved)
+    with pytest.raises(glaive.GlaiveError):
+        content(glaive.dataset(tmp_path / "t"))
+
+
+@pytest.mark.interop
+def test_pylance_makes_the_same_of_them(tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance", reason="install the 'interop' group")
+    for module in (glaive, lance):
+        given = [
+            module.DatasetBasePath("/a", name="first", id=5),
+            module.DatasetBasePath("/b", is_dataset_root=True),
+        ]
+        place = tmp_path / module.__name__
+        module.write_dataset(TABLE, place, initial_bases=given)
+    assert bases(tmp_path / "glaive") == bases(tmp_path / "lance")
+    assert lance.dataset(tmp_path / "glaive").to_table() == TABLE
