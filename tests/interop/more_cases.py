@@ -25,6 +25,7 @@ class Case(NamedTuple):
 
 
 _NEW = ("2.2", "2.3")
+_2_3 = ("2.3",)
 
 
 def _mask(rng: Rng, count: int) -> Any:
@@ -94,6 +95,31 @@ def _within(make: Callable[[Rng, int], Any]) -> Callable[[Rng, int], Any]:
     return lambda rng, count: pa.StructArray.from_arrays(
         [make(rng, count)], names=["v"], mask=_mask(rng, count)
     )
+
+
+def _side_by_side(
+    *members: Callable[[Rng, int], Any], nulls: bool = True
+) -> Callable[[Rng, int], Any]:
+    """A struct of several members."""
+
+    def made(rng: Rng, count: int) -> Any:
+        arrays = [member(rng, count) for member in members]
+        names = [f"m{at}" for at in range(len(arrays))]
+        mask = _mask(rng, count) if nulls else None
+        return pa.StructArray.from_arrays(arrays, names=names, mask=mask)
+
+    return made
+
+
+def _filled_lists(rng: Rng, count: int) -> Any:
+    """Lists that all have items, some of them null."""
+    offsets = np.concatenate(([0], np.cumsum(rng.integers(1, 4, count))))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _numbers(rng, int(offsets[-1])))
+
+
+def _wide(rng: Rng, count: int) -> Any:
+    gone = rng.random(count) < 0.2
+    return pa.array([None if one else rng.bytes(300) for one in gone], pa.binary())
 
 
 def _packed(*members: Callable[[Rng, int], Any], nulls: bool = True) -> Callable[[Rng, int], Any]:
@@ -209,6 +235,60 @@ MORE: dict[str, Case] = {
     ),
     "fsl_struct_wide": Case(_fixed(_within(lambda r, n: _text(r, n, pa.large_string())), 40), _NEW),
     "struct_fsl_struct": Case(_within(_fixed(_struct, 2)), _NEW),
+    "struct_list_full": Case(_within(_filled_lists)),
+    "fsl_struct_list": Case(_fixed(_within(_list(_numbers)), 2), _2_3),
+    "fsl_struct_list_full": Case(
+        _fixed(_side_by_side(_filled_lists, _numbers, nulls=False), 3, nulls=False), _2_3
+    ),
+    "fsl_struct_lists": Case(_fixed(_side_by_side(_list(_text), _list(_numbers)), 2), _2_3),
+    "fsl_struct_lists_later": Case(_fixed(_side_by_side(_numbers, _list(_numbers)), 3), _NEW),
+    "fsl_struct_map": Case(_fixed(_side_by_side(_text, _map(_numbers)), 2), _NEW),
+    "fsl_struct_list_list": Case(_fixed(_within(_list(_list(_numbers))), 2), _2_3),
+    "fsl_struct_list_null": Case(_fixed(_within(_list(lambda _, n: pa.nulls(n))), 2), _2_3),
+    "fsl_struct_list_wide": Case(_fixed(_within(_list(_wide)), 2), _2_3),
+    "fsl_struct_fsl_list": Case(_fixed(_within(_fixed(_within(_list(_numbers)), 2)), 2), _2_3),
+    "fsl_of_one_struct_list": Case(_fixed(_within(_list(_numbers)), 1), _2_3),
+    "fsl_struct_uneven": Case(
+        _fixed(_side_by_side(_numbers, _fixed(_within(_numbers), 2)), 2), _NEW
+    ),
+    "list_fsl_struct": Case(_list(_fixed(_within(_numbers), 2)), _2_3),
+    # Of structs with several members pylance reads no null lists of a fixed size in lists.
+    "list_fsl_structs": Case(_list(_fixed(_struct, 2, nulls=False)), _2_3),
+    "list_fsl_struct_wide": Case(_list(_fixed(_within(_wide), 2)), _2_3),
+    "list_fsl_struct_list": Case(_list(_fixed(_within(_list(_text)), 2)), _2_3),
+    "list_list_fsl_struct": Case(_list(_list(_fixed(_within(_text), 3))), _2_3),
+    "list_struct_uneven": Case(_list(_side_by_side(_numbers, _fixed(_within(_numbers), 2))), _2_3),
+    "map_fsl_struct": Case(_map(_fixed(_within(_numbers), 3)), _2_3),
+    "fsl_list_fsl_struct": Case(_fixed(_within(_list(_fixed(_within(_short), 2))), 3), _2_3),
+    "struct_fsl_struct_list": Case(_within(_fixed(_within(_list(_numbers)), 2)), _2_3),
+    "fsl_empty": Case(_fixed(_empty_struct, 2, nulls=False), _2_3),
+    "fsl_with_empty": Case(
+        _fixed(_side_by_side(_numbers, _empty_struct, nulls=False), 2, nulls=False), _2_3
+    ),
+    "packed_packed": Case(
+        _packed(_full(pa.int8()), _packed(_full(pa.int64()), _full(pa.int16()), nulls=False)),
+        _2_3,
+        PACKED,
+    ),
+    "packed_packed_text": Case(
+        _packed(
+            _full(pa.int8()),
+            _packed(_full(pa.int64()), _words(pa.string()), nulls=False),
+            _words(pa.large_string()),
+        ),
+        _NEW,
+        PACKED,
+    ),
+    "packed_packed_vector": Case(
+        _packed(_packed(_fixed(_full(pa.int16()), 3, nulls=False), nulls=False), _full(pa.int8())),
+        _NEW,
+        PACKED,
+    ),
+    "packed_packed_packed": Case(
+        _packed(_packed(_packed(_full(pa.int16()), nulls=False), nulls=False), _full(pa.int8())),
+        _2_3,
+        PACKED,
+    ),
     "packed": Case(
         _packed(_full(pa.int8()), _full(pa.float32()), _full(pa.int64())), metadata=PACKED
     ),

@@ -144,14 +144,6 @@ def test_several_pages_are_read(
     same(theirs.take_rows(ordered).to_table(), picked(expected, ordered), expected.schema)
 
 
-NOT_YET = {
-    ("fixed list of structs of lists", "2.3"),
-    ("list of fixed lists of structs", "2.3"),
-    ("packed with struct", "2.3"),
-}
-"""What the reference takes, and this library refuses."""
-
-
 def pylance_takes(source: pa.Table, folder: Path, version: str) -> bool:
     """Whether what was written can be read, and is what was written."""
     try:
@@ -169,7 +161,6 @@ def test_versions_take_what_they_take_there(tmp_path: Path, name: str, version: 
     """Asked of the reference each time, so that the table of types stays true."""
     source = example(name)
     takes = pylance_takes(source, tmp_path / "reference", version)
-    takes = takes and (name, version) not in NOT_YET
     if takes:
         glaive.write_dataset(source, str(tmp_path / "own"), data_storage_version=version)
         found = lance.dataset(str(tmp_path / "own")).to_table()

@@ -79,6 +79,23 @@ EXAMPLES: dict[str, tuple[Any, dict[str, str] | None]] = {
     "struct of fixed list of structs": (_struct(f=_POINTS), None),
     "struct of fixed list of structs and more": (_struct(f=_POINTS, i=_I8), None),
     "struct of something and fixed list of structs": (_struct(i=_I8, f=_POINTS), None),
+    "fixed list of structs with lists later": (
+        _fixed(_struct(i=_TWELVE, v=pa.array([[1]] * 2 * ROWS))),
+        None,
+    ),
+    "map of fixed lists of structs": (
+        pa.MapArray.from_arrays(pa.array(range(7), pa.int32()), _TEXT, _POINTS),
+        None,
+    ),
+    "list of struct of fixed list of structs and more": (_listed(_struct(f=_POINTS, i=_I8)), None),
+    "fixed list of structs of fixed list of structs and more": (
+        _fixed(_struct(i=_TWELVE, f=_fixed(_struct(x=pa.array(range(4 * ROWS)))))),
+        None,
+    ),
+    "fixed list of empty structs": (
+        _fixed(pa.StructArray.from_buffers(pa.struct([]), 2 * ROWS, [None])),
+        None,
+    ),
     "fixed list of text": (_fixed(pa.array(["a"] * 2 * ROWS)), None),
     "fixed list of binary": (_fixed(pa.array([b"a"] * 2 * ROWS)), None),
     "fixed list of lists": (_fixed(pa.array([[1]] * 2 * ROWS)), None),
@@ -114,6 +131,15 @@ EXAMPLES: dict[str, tuple[Any, dict[str, str] | None]] = {
     "packed with empty struct": (_struct(a=_I8, b=_EMPTY), PACKED),
     "packed without members": (_EMPTY, PACKED),
     "packed with struct": (_struct(a=_I8, b=_PAIR), PACKED),
+    "packed with struct with text": (_struct(a=_I8, b=_struct(t=_TEXT)), PACKED),
+    "packed with struct with vector": (_struct(a=_I8, b=_struct(v=_fixed(_TWELVE))), PACKED),
+    "packed with struct with struct": (_struct(a=_I8, b=_struct(s=_PAIR)), PACKED),
+    "packed with struct with list": (_struct(a=_I8, b=_struct(v=pa.array([[1]] * ROWS))), PACKED),
+    "packed with struct with booleans": (
+        _struct(a=_I8, b=_struct(v=pa.array([True, False] * 3))),
+        PACKED,
+    ),
+    "packed with fixed list of structs": (_struct(a=_I8, b=_POINTS), PACKED),
     "packed with fixed list of booleans": (
         _struct(a=_I8, b=_fixed(pa.array([True, False] * 12), 4)),
         PACKED,

@@ -23,6 +23,9 @@ from glaive.errors import SchemaError
 
 __all__ = ["encode_packed_page"]
 
+_LENGTH_BITS = 32
+"""Of the length in front of a packed struct within another."""
+
 
 def encode_packed_page(
     block: Struct,
@@ -65,16 +68,20 @@ def encode_packed_page(
                 "too many of them. Remove 'packed' from the metadata of the column."
             )
         return page
-    wishes = wanted.members or (AUTOMATIC,) * len(block.members)
-    members = [_member(block, at, kind.field(at).type, wish) for at, wish in enumerate(wishes)]
     return encode_full_zip_page(
         block,
-        VariablePackedStruct(tuple(members)),
+        _variable(block, kind, wanted),
         layers=levels.layers,
         rows=rows,
         rep=levels.rep,
         definition=levels.definition,
     )
+
+
+def _variable(block: Struct, kind: pa.DataType, wanted: EncodingOptions) -> VariablePackedStruct:
+    wishes = wanted.members or (AUTOMATIC,) * len(block.members)
+    members = [_member(block, at, kind.field(at).type, wish) for at, wish in enumerate(wishes)]
+    return VariablePackedStruct(tuple(members))
 
 
 def _member(block: Struct, at: int, kind: pa.DataType, wanted: EncodingOptions) -> Member:
@@ -87,4 +94,9 @@ def _member(block: Struct, at: int, kind: pa.DataType, wanted: EncodingOptions) 
     if isinstance(values, Variable):
         encoding: ValueEncoding = zip_text_encoding(VariableStats.of(values), kind, wanted)
         return Member(encoding, values.offset_bits, is_variable=True)
+    if isinstance(values, Struct):
+        fixed = [member.bits for member in values.members if isinstance(member, FixedWidth)]
+        if len(fixed) == len(values.members):
+            return Member(PackedStruct(tuple(fixed)), sum(fixed), is_variable=False)
+        return Member(_variable(values, kind, wanted), _LENGTH_BITS, is_variable=True)
     raise SchemaError(f"values of type {kind} cannot be members of packed structs")

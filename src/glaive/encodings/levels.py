@@ -74,9 +74,15 @@ def start(rows: int) -> Entries:
 
 
 def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
-    """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid."""
+    """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid.
+
+    What is below a null counts as null: pylance reads a member of a struct without asking
+    the struct.
+    """
     if valid is None or valid.all():
-        return replace(entries, layers=(*entries.layers, Layer.ALL_VALID_ITEM))
+        below_null = entries.ended is not None and _has_ended(entries)
+        layer = Layer.NULLABLE_ITEM if below_null else Layer.ALL_VALID_ITEM
+        return replace(entries, layers=(*entries.layers, layer))
     code = np.uint8(2 * len(entries.layers) + 1)
     ended = _ended(entries)
     null = np.zeros(entries.count, np.bool_)
@@ -176,6 +182,12 @@ def multiply(entries: Entries, size: int) -> Entries:
         None if ended is None else ended.repeat(size),
         None if slotted is None else slotted.repeat(size),
     )
+
+
+def _has_ended(entries: Entries) -> bool:
+    """Whether a slot belongs to an entry that has ended."""
+    ended = _ended(entries)
+    return bool((ended if entries.slotted is None else ended[entries.slotted]).any())
 
 
 def _ended(entries: Entries) -> NDArray[np.uint8]:

@@ -46,19 +46,52 @@ def _is_list(field: Field) -> bool:
     return field.logical_type.startswith(_LISTS)
 
 
-def _mixes_lists(at: _Place) -> bool:
-    """A fixed-size list of structs with lists outside or inside."""
-    if not _is_fixed_structs(at):
-        return False
-    inside = (one for child in at.field.children for one in child.walk())
-    return any(map(_is_list, at.outside)) or any(map(_is_list, inside))
+def _lies_in_lists(at: _Place) -> bool:
+    """A fixed-size list of structs with lists outside."""
+    return _is_fixed_structs(at) and any(map(_is_list, at.outside))
 
 
-def _has_uneven_members(at: _Place) -> bool:
+def _has_lists(at: _Place) -> bool:
+    """A fixed-size list of structs with lists inside, but not around its first column."""
+    return _is_fixed_structs(at) and _lists_inside(at) and not _lists_first(at)
+
+
+def _begins_with_lists(at: _Place) -> bool:
+    """A fixed-size list of structs of which the first column is that of a list."""
+    return _is_fixed_structs(at) and _lists_first(at)
+
+
+def _lists_inside(at: _Place) -> bool:
+    return any(_is_list(one) for child in at.field.children for one in child.walk())
+
+
+def _lists_first(at: _Place) -> bool:
+    field = at.field
+    while field.children and not field.is_packed:
+        field = field.children[0]
+        if _is_list(field):
+            return True
+    return False
+
+
+def _is_uneven(at: _Place) -> bool:
     """A struct of which some members are multiplied by fixed-size lists, and others not."""
     if at.field.logical_type != "struct" or at.field.is_packed:
         return False
     return len({_multiple(child) for child in at.field.children}) > 1
+
+
+def _has_uneven_members(at: _Place) -> bool:
+    return _is_uneven(at) and not _has_uneven_items(at) and not _has_uneven_entries(at)
+
+
+def _has_uneven_items(at: _Place) -> bool:
+    return _is_uneven(at) and any(map(_is_list, at.outside))
+
+
+def _has_uneven_entries(at: _Place) -> bool:
+    fixed = any(one.logical_type.startswith(_FIXED_STRUCTS) for one in at.outside)
+    return _is_uneven(at) and fixed and not _has_uneven_items(at)
 
 
 def _multiple(field: Field) -> int:
@@ -72,7 +105,25 @@ def _multiple(field: Field) -> int:
 
 
 def _is_packed_member(at: _Place) -> bool:
-    return bool(at.outside) and at.outside[-1].is_packed
+    return any(one.is_packed for one in at.outside)
+
+
+def _is_struct_member(at: _Place) -> bool:
+    """A struct in a packed struct, all members of which have one width."""
+    return _is_packed_member(at) and bool(at.field.children) and not _varies(at.field)
+
+
+def _is_varying_struct_member(at: _Place) -> bool:
+    """A struct in a packed struct that is not of a fixed width, as pylance has it."""
+    return _is_packed_member(at) and bool(at.field.children) and _varies(at.field)
+
+
+def _varies(field: Field) -> bool:
+    kinds = [child.arrow_type for child in field.children]
+    return any(
+        child.children or _is_bytes(kind) or pa.types.is_fixed_size_list(kind)
+        for child, kind in zip(field.children, kinds, strict=True)
+    )
 
 
 def _is_text_member(at: _Place) -> bool:
@@ -85,7 +136,7 @@ def _is_list_member(at: _Place) -> bool:
 
 def _is_nested_member(at: _Place) -> bool:
     """A member of a packed struct without a place in a row of bytes."""
-    if not _is_packed_member(at):
+    if not _is_packed_member(at) or (at.field.children and at.field.logical_type == "struct"):
         return False
     kind = at.field.arrow_type
     while pa.types.is_fixed_size_list(kind):
@@ -106,14 +157,22 @@ def _is_empty_packed(at: _Place) -> bool:
     return at.field.is_packed and not at.field.children
 
 
+def _is_empty(at: _Place) -> bool:
+    return at.field.logical_type == "struct" and not at.field.children and bool(at.outside)
+
+
 def _is_hidden_empty(at: _Place) -> bool:
     """An empty struct within a list, or as what its parent takes its shape from."""
-    if at.field.logical_type != "struct" or at.field.children or not at.outside:
+    if not _is_empty(at):
         return False
-    lists = any(_is_list(one) or one.logical_type.startswith(_FIXED_STRUCTS) for one in at.outside)
     parent = at.outside[-1]
     first = len(parent.children) > 1 and parent.children[0] is at.field
-    return lists or first
+    return any(map(_is_list, at.outside)) or first
+
+
+def _is_fixed_empty(at: _Place) -> bool:
+    """An empty struct within a fixed-size list of structs."""
+    return _is_empty(at) and any(one.logical_type.startswith(_FIXED_STRUCTS) for one in at.outside)
 
 
 def _is_text_list(at: _Place) -> bool:
@@ -167,15 +226,24 @@ FEATURES: dict[str, Callable[[_Place], bool]] = {
     "blobs of other types than large_binary and lance.blob.v2": _is_other_blob,
     "maps": _is_map,
     "fixed-size lists of structs": _is_fixed_structs,
-    "fixed-size lists of structs next to lists": _mixes_lists,
+    "lists of fixed-size lists of structs": _lies_in_lists,
+    "fixed-size lists of structs with lists as members": _has_lists,
+    "fixed-size lists of structs with lists as first members": _begins_with_lists,
     "structs with fixed-size lists of structs next to other members": _has_uneven_members,
+    "structs in lists with fixed-size lists of structs next to other members": _has_uneven_items,
+    "structs in fixed-size lists with such lists of structs next to other members": (
+        _has_uneven_entries
+    ),
     "packed structs with members that are nested, null, booleans or dictionaries": (
         _is_nested_member
     ),
+    "packed structs with structs of fixed width as members": _is_struct_member,
+    "packed structs with structs of variable width as members": _is_varying_struct_member,
     "packed structs with members of variable width": _is_text_member,
     "packed structs with fixed-size lists as members": _is_list_member,
     "packed structs without members": _is_empty_packed,
     "empty structs in lists, or as the first of several members": _is_hidden_empty,
+    "empty structs in fixed-size lists": _is_fixed_empty,
     "fixed-size lists of strings, binary or dictionaries": _is_text_list,
     "dictionaries of nulls": _is_null_dictionary,
     "binary of 0 bytes": _is_no_bytes,

@@ -21,7 +21,7 @@ from glaive.encodings import levels as lv
 from glaive.errors import SchemaError
 from glaive.file.v2.columns import Node
 
-__all__ = ["Shredded", "shred"]
+__all__ = ["Shredded", "list_items", "refuse_nulls", "shred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def shred(node: Node, array: pa.Array) -> list[Shredded]:
     """
     found: list[Shredded] = []
     if node.kind == "empty":
-        _refuse_nulls(node, validity_flags(array))
+        refuse_nulls(node, validity_flags(array))
     _shred(node, array, lv.start(len(array)), found, len(array))
     return found
 
@@ -75,27 +75,33 @@ def _shred(node: Node, array: Any, entries: lv.Entries, found: list[Shredded], r
         return
     if node.kind == "struct":
         if all(leaf.kind == "empty" for leaf in node.leaves()):
-            _refuse_nulls(node, validity_flags(array))
+            refuse_nulls(node, validity_flags(array))
         for at, child in enumerate(node.children):
             member = array.field(at)
             if child.kind == "empty":
                 flags, outside = validity_flags(member), validity_flags(array)
-                _refuse_nulls(
+                refuse_nulls(
                     child, flags if flags is None or outside is None else flags | ~outside
                 )
             _shred(child, member, inside, found, rows)
         return
     offsets = np.asarray(array.offsets).astype(np.int64)
     lengths = np.diff(offsets)
-    items = _items(array).slice(offsets[0], offsets[-1] - offsets[0])
+    items = list_items(array).slice(offsets[0], offsets[-1] - offsets[0])
     inside, keep = lv.add_lists(entries, lengths, validity_flags(array))
     if keep is not None:
         items = items.filter(pa.array(np.repeat(keep, lengths)))
     _shred(node.children[0], items, inside, found, rows)
 
 
-def _refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
-    """Null structs without a leaf that has values cannot be told from those that are not."""
+def refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
+    """Refuse null structs without a leaf that has values: nothing tells them from others.
+
+    Raises
+    ------
+    SchemaError
+        Not all are valid.
+    """
     if valid is not None and not valid.all():
         raise SchemaError(
             f"column {node.name!r} is a struct without members and has "
@@ -104,7 +110,8 @@ def _refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
         )
 
 
-def _items(array: Any) -> Any:
+def list_items(array: Any) -> Any:
+    """The items of all lists of an array, or the entries of its maps; its offset is not asked."""
     if isinstance(array, pa.MapArray):
         entries = array.type
         return pa.StructArray.from_arrays(

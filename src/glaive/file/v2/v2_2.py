@@ -26,7 +26,10 @@ V2_2 = replace(
             "columns of type lance.blob.v2",
             "maps",
             "fixed-size lists of structs",
+            "fixed-size lists of structs with lists as members",
+            "structs in fixed-size lists with such lists of structs next to other members",
             "packed structs with members of variable width",
+            "packed structs with structs of variable width as members",
             "packed structs with fixed-size lists as members",
             "binary of 0 bytes",
         }
