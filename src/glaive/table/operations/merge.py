@@ -97,7 +97,7 @@ class Merge(TableOperation):
         """The fragments of the operation under its schema."""
         base = needs_dataset(base, "columns are to be added")
         wire = copy_of(base)
-        set_columns(wire, self.schema, metadata=True)
+        set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
         mark_file_versions(wire, self.fragments, base.data_format)
         before = (
             {one.id: one.files for one in base.fragments()}

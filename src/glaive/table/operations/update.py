@@ -226,9 +226,9 @@ class Update(TableOperation):
         entries = base.indices
         if self._in_place:
             for one in replaced.values():
-                offsets = self.changed_offsets.get(one.id)
-                where = f"changed rows of fragment {one.id}"
-                mark_changed(one, version, None if offsets is None else offsets_of(offsets, where))
+                if one.id in self.changed_offsets:
+                    where = f"changed rows of fragment {one.id}"
+                    mark_changed(one, version, offsets_of(self.changed_offsets[one.id], where))
             entries = prune(entries, replaced.keys(), self.fields_modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
