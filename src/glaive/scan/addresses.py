@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
-from glaive.format.rowids import decode_row_ids
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import positions, take_physical
 from glaive.scan.view import View
@@ -114,31 +113,16 @@ def _stable_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tupl
     With ``deleted``, deleted rows are found too, where no live row has the id.
     """
     manifest = snapshot.manifest
-    fragment, row = np.full(len(wanted), -1, np.int64), np.zeros(len(wanted), np.int64)
-    gone = np.zeros(len(wanted), np.bool_)
-    for position in range(manifest.num_fragments):
-        one = manifest.fragment(position)
-        if not one.physical_rows:
-            continue
-        where = f"{manifest.where}, fragment {one.id}"
-        ids = decode_row_ids(one.row_ids or b"", one.physical_rows, where=where).view(np.int64)
-        if bool((ids[1:] > ids[:-1]).all()):
-            at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-        else:
-            order = np.argsort(ids, kind="stable")
-            at = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
-        here = (ids[at] == wanted) & ((fragment < 0) | gone)
-        live = snapshot.live_rows(one) if here.any() else None
-        if live is not None:
-            dead = here & np.isin(at, live.deleted)
-            here &= ~dead
-            if deleted:
-                dead &= fragment < 0
-                fragment[dead], row[dead], gone[dead] = position, at[dead], True
-        fragment[here], row[here], gone[here] = position, at[here], False
-        if not (gone | (fragment < 0)).any():
-            break
-    return fragment, row
+
+    def deleted_rows(position: int) -> Int64s | None:
+        live = snapshot.live_rows(manifest.fragment(position))
+        return None if live is None else live.deleted
+
+    known = wanted >= 0
+    fragment, row = snapshot.row_id_index.locate(
+        np.where(known, wanted, 0).astype(np.uint64), deleted_rows, keep_deleted=deleted
+    )
+    return np.where(known, fragment, -1), row
 
 
 def take_ids(view: View, given: object, *, deleted: bool = False) -> pa.Table:

@@ -18,6 +18,8 @@ from glaive.scan.deletions import LiveRows
 from glaive.scan.session import Session
 from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
+from glaive.table.lineage import load_lineage
+from glaive.table.rowids import RowIdIndex
 
 __all__ = ["Snapshot"]
 
@@ -80,6 +82,16 @@ class Snapshot:
     def num_rows(self) -> int:
         """Live rows."""
         return int(self.row_starts[-1])
+
+    @cached_property
+    def row_id_index(self) -> RowIdIndex:
+        """Where rows are by stable row id."""
+
+        def column(position: int) -> NDArray[np.uint64]:
+            fragment = self.manifest.fragment(position)
+            return load_lineage(self.store, self.manifest, fragment, "row_ids")
+
+        return RowIdIndex(self.manifest, column)
 
     # ------------------------------------------------------------------ files
 

@@ -18,13 +18,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.row_segments import RowSegments, read_segments
 from glaive.format.rowids import decode_versions
 
-__all__ = ["RowIdIndex", "created_at", "locate_row_ids"]
+__all__ = ["RowIdIndex", "created_at"]
 
 Int64s = NDArray[np.int64]
 
@@ -72,6 +72,8 @@ class RowIdIndex:
         self,
         ids: NDArray[np.uint64],
         deleted: Callable[[int], NDArray[np.integer] | None],
+        *,
+        keep_deleted: bool = False,
     ) -> tuple[Int64s, Int64s]:
         """The live row of each id; repeats allowed.
 
@@ -82,38 +84,29 @@ class RowIdIndex:
         deleted
             Deleted rows of the fragment at a position, ascending; asked only for fragments
             that have a deletion file and one of the ids.
+        keep_deleted
+            Find a deleted row where no live one has the id.
 
         Returns
         -------
         tuple
-            Position of the fragment in the list, -1 where no live row has the id, and
-            physical row in it. Shape ``(n,)`` each.
+            Position of the fragment in the list, -1 where no row has the id, and physical
+            row in it. Shape ``(n,)`` each.
         """
         wanted, back = np.unique(ids, return_inverse=True)
         which, fragment, row = self.candidates(wanted)
+        live = np.ones(len(row), np.bool_)
         with_file = self._manifest.deleted_rows[fragment] != 0
-        if with_file.any():
-            live = np.ones(len(row), np.bool_)
-            for position in np.unique(fragment[with_file]).tolist():
-                gone = deleted(position)
-                if gone is not None and len(gone):
-                    here = np.flatnonzero(fragment == position)
-                    live[here] = ~np.isin(row[here], gone)
-            which, fragment, row = which[live], fragment[live], row[live]
+        for position in np.unique(fragment[with_file]).tolist():
+            gone = deleted(position)
+            if gone is not None and len(gone):
+                here = np.flatnonzero(fragment == position)
+                live[here] = ~np.isin(row[here], gone)
         fragments = np.full(len(wanted), -1, np.int64)
         rows = np.zeros(len(wanted), np.int64)
-        fragments[which], rows[which] = fragment, row
+        for chosen in (~live, live) if keep_deleted else (live,):  # live ones last: they stay
+            fragments[which[chosen]], rows[which[chosen]] = fragment[chosen], row[chosen]
         return fragments[back], rows[back]
-
-
-def locate_row_ids(
-    manifest: Manifest,
-    ids: NDArray[np.uint64],
-    deleted: Callable[[int], NDArray[np.integer] | None],
-    column: Callable[[int], NDArray[np.uint64]] | None = None,
-) -> tuple[Int64s, Int64s]:
-    """Position of the fragment and physical row of each id; see :class:`RowIdIndex`."""
-    return RowIdIndex(manifest, column).locate(ids, deleted)
 
 
 def created_at(manifest: Manifest, ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -145,6 +138,12 @@ def created_at(manifest: Manifest, ids: NDArray[np.uint64]) -> NDArray[np.uint64
 
 
 def _created(fragment: table_pb2.DataFragment, where: str) -> NDArray[np.uint64]:
+    if fragment.HasField("column_created_at_versions"):
+        raise UnsupportedFeatureError(
+            f"rows of {where} are to be updated, and the versions in which they were created "
+            "are in its data files: this version of glaive does not carry them over. Update "
+            "them with the library that wrote the fragment."
+        )
     data = fragment.inline_created_at_versions
     if not data:  # older releases kept no versions: all rows are as old as the dataset
         return np.ones(fragment.physical_rows, np.uint64)

@@ -1,0 +1,100 @@
+"""Row ids and row versions of one fragment, wherever it keeps them.
+
+Most fragments keep them in the manifest. Of a large one they may be hidden columns of its
+data files, without nulls: fields -3 (row ids), -4 (created at) and -5 (last updated at).
+
+Specification: "Row ids" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.file.open import open_reader
+from glaive.format.field import Field
+from glaive.format.fragment import Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.rowids import decode_row_ids, decode_versions
+from glaive.io.store import ObjectStore
+from glaive.table.bases import locate_data_file
+
+__all__ = ["Lineage", "load_lineage"]
+
+Lineage = Literal["row_ids", "created_at", "updated_at"]
+
+_FIELDS: Final[dict[Lineage, Field]] = {
+    "row_ids": Field(id=-3, name="_rowid", logical_type="uint64", nullable=False),
+    "created_at": Field(
+        id=-4, name="_row_created_at_version", logical_type="uint64", nullable=False
+    ),
+    "updated_at": Field(
+        id=-5, name="_row_last_updated_at_version", logical_type="uint64", nullable=False
+    ),
+}
+_FIRST_VERSION: Final = 1
+"""Rows of releases that kept no versions count as made with the dataset."""
+
+
+def load_lineage(
+    store: ObjectStore, manifest: Manifest, fragment: Fragment, what: Lineage
+) -> NDArray[np.uint64]:
+    """One value per physical row, deleted ones included. Shape ``(physical_rows,)``.
+
+    No request if the manifest holds them.
+
+    Raises
+    ------
+    CorruptFileError
+        There are none, or not one per row.
+    """
+    where = f"{manifest.where}, fragment {fragment.id}"
+    rows = fragment.physical_rows
+    if _in_column(fragment, what):
+        return _from_column(store, manifest, fragment, _FIELDS[what], where)
+    if what == "row_ids":
+        return decode_row_ids(fragment.row_ids or b"", rows, where=where)
+    data = fragment.created_at if what == "created_at" else fragment.updated_at
+    if data is None:
+        return np.full(rows, _FIRST_VERSION, np.uint64)
+    return decode_versions(data, rows, where=where)
+
+
+def _in_column(fragment: Fragment, what: Lineage) -> bool:
+    if what == "row_ids":
+        return fragment.row_ids_in_column
+    return fragment.created_at_in_column if what == "created_at" else fragment.updated_at_in_column
+
+
+def _from_column(
+    store: ObjectStore, manifest: Manifest, fragment: Fragment, field: Field, where: str
+) -> NDArray[np.uint64]:
+    for entry in fragment.files:
+        if field.id not in entry.fields:
+            continue
+        column = entry.column_indices[entry.fields.index(field.id)]
+        place, path = locate_data_file(store, manifest, entry)
+        file = open_reader(place, path, size=entry.size)
+        try:
+            bound = file.bind([field], {field.id: column}, fragment.physical_rows)
+            (values,) = bound.read(0, fragment.physical_rows)
+        finally:
+            file.reader.close()
+        if values.null_count:
+            raise CorruptFileError(
+                f"column {field.name}",
+                expected="no nulls",
+                found=f"{values.null_count}",
+                where=where,
+            )
+        found: NDArray[np.uint64] = np.array(values)
+        return found
+    raise CorruptFileError(
+        f"column {field.name}",
+        expected=f"field {field.id} in a data file, as the manifest says",
+        found="none",
+        where=where,
+    )
