@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from glaive.expr.containing import containing, prefiltered
 
 __all__ = ["like", "pieces"]
 
@@ -54,10 +56,13 @@ def _one(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
             return pc.starts_with(texts, word)
         if parts[-1] is not None:
             return pc.ends_with(texts, word)
-        return pc.match_substring(texts, word)
+        return containing(texts, word)
     if not parts:
         return pc.equal(texts, pa.scalar("", texts.type))
-    return pc.match_substring_regex(texts, _regex(parts), ignore_case=ignore_case)
+    regex = partial(pc.match_substring_regex, pattern=_regex(parts), ignore_case=ignore_case)
+    if words and not ignore_case:
+        return prefiltered(texts, max(map(str, words), key=len), regex)
+    return regex(texts)
 
 
 def _regex(parts: tuple[str | int | None, ...]) -> str:

@@ -28,6 +28,7 @@ __all__ = ["decode_chunks", "decode_one", "decode_strings", "encode_strings", "e
 
 
 _RUN_BYTES: Final = 4096
+_SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 512
 """Codes of each of 16 runs from which the size of the output is guessed."""
 
@@ -155,13 +156,12 @@ def _guess_room(
     most = 8 * work + 8 * len(bases) + 64
     if work <= _STREAM_BYTES:
         return most
-    memory = as_array(data)
-    seen = grown = 0
-    for i in {len(bases) * k // 16 for k in range(16)}:
-        start = int(bases[i] + floors[i])
-        codes = memory[start : min(start + _SAMPLE_BYTES, int(bases[i] + limits[i]))]
-        seen += len(codes)
-        grown += int((sizes[codes] % NO_LENGTH).sum())
+    chosen = np.arange(_SAMPLES) * len(bases) // _SAMPLES
+    lengths = np.minimum(limits[chosen] - floors[chosen], _SAMPLE_BYTES)
+    within = np.arange(_SAMPLE_BYTES)
+    places = (bases[chosen] + floors[chosen])[:, None] + within
+    codes = as_array(data)[places[within < lengths[:, None]]]
+    seen, grown = len(codes), int((sizes % NO_LENGTH)[codes].sum())
     largest = int((limits - floors).max(initial=0))
     guess = int(work * (grown / max(seen, 1)) * 1.04) + 8 * min(largest, work) + 4096
     return min(guess, most)
