@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from glaive.config import settings
     from glaive.dataset.base_paths import DatasetBasePath
     from glaive.dataset.blobs import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
+    from glaive.dataset.cleanup import CleanupStats
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragment import LanceFragment
+    from glaive.dataset.fragment_metadata import FragmentMetadata
+    from glaive.dataset.index_metadata import Index
+    from glaive.dataset.lance_operation import LanceOperation
     from glaive.dataset.open import dataset, write_dataset
     from glaive.dataset.scanner import Scanner
+    from glaive.dataset.transactions import Transaction
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
     from glaive.scan.ordering import ColumnOrdering
@@ -27,14 +32,19 @@ __all__ = [
     "BlobArray",
     "BlobFile",
     "BlobType",
+    "CleanupStats",
     "ColumnOrdering",
     "DatasetBasePath",
+    "FragmentMetadata",
     "GlaiveError",
+    "Index",
     "LanceDataset",
     "LanceFragment",
+    "LanceOperation",
     "LanceSchema",
     "Scanner",
     "Session",
+    "Transaction",
     "blob_array",
     "blob_field",
     "dataset",
@@ -45,6 +55,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CleanupStats": "glaive.dataset.cleanup",
+    "Transaction": "glaive.dataset.transactions",
+    "LanceOperation": "glaive.dataset.lance_operation",
+    "Index": "glaive.dataset.index_metadata",
+    "FragmentMetadata": "glaive.dataset.fragment_metadata",
     "Blob": "glaive.format.blob_type",
     "BlobArray": "glaive.format.blob_type",
     "BlobFile": "glaive.scan.blob_file",
@@ -63,7 +78,7 @@ _HOMES = {
     "write_dataset": "glaive.dataset.open",
 }
 
-_MODULES = ("dataset", "errors", "file", "spark")
+_MODULES = ("dataset", "errors", "file", "fragment", "spark")
 """Reached as ``glaive.errors`` and so on without an import of their own."""
 
 

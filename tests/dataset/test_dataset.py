@@ -262,7 +262,7 @@ class TestVersions:
         transaction = glaive.dataset(grown).read_transaction(2)
         assert transaction is not None
         assert transaction.read_version == 1
-        assert transaction.operation.wire_name == "append"
+        assert isinstance(transaction.operation, glaive.LanceOperation.Append)
 
 
 class TestOpening:

@@ -235,7 +235,7 @@ class TestFiles:
         )
         transaction = written.read_transaction(1)
         assert transaction is not None
-        assert transaction.properties == {"job": "7", "__lance_commit_message": "first"}
+        assert transaction.transaction_properties == {"job": "7", "__lance_commit_message": "first"}
 
     def test_v1_names_stay_v1(self, tmp_path: Path) -> None:
         glaive.write_dataset(TABLE, tmp_path / "t", enable_v2_manifest_paths=False)

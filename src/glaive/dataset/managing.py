@@ -13,8 +13,7 @@ from glaive.dataset.history import describe, describe_all
 from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.references import resolve
 from glaive.dataset.refs import Branches, Tags
-from glaive.format.transaction import Transaction
-from glaive.table.load import open_latest, read_transaction
+from glaive.table.load import open_latest
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -65,11 +64,6 @@ class Managing(OpenedVersion):
     def checkout_latest(self) -> None:
         """Move this object to the newest version."""
         self._open(open_latest(self.store))
-
-    def read_transaction(self, version: int) -> Transaction | None:
-        """What the commit of a version did; ``None`` if that is no longer known."""
-        manifest = self.checkout_version(version).manifest
-        return read_transaction(self.store, manifest)
 
     def create_branch(
         self,

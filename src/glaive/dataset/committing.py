@@ -1,0 +1,122 @@
+"""Committing what was made by hand, and telling what others committed. Each method hands on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from glaive.dataset.opened import OpenedVersion
+
+if TYPE_CHECKING:
+    from glaive.dataset.lance_operation import LanceOperation
+    from glaive.dataset.transactions import Transaction
+    from glaive.table.root import CommitLock
+
+__all__ = ["Committing"]
+
+Place = str | os.PathLike[str] | OpenedVersion
+
+
+class Committing(OpenedVersion):
+    """The part of ``LanceDataset`` that deals with transactions."""
+
+    @classmethod
+    def commit(
+        cls,
+        base_uri: Place,
+        operation: LanceOperation.BaseOperation | Transaction,
+        read_version: int | None = None,
+        commit_lock: CommitLock | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        enable_v2_manifest_paths: bool | None = None,
+        detached: bool | None = False,
+        max_retries: int = 20,
+        *,
+        commit_message: str | None = None,
+        enable_stable_row_ids: bool | None = None,
+        **ignored: Any,
+    ) -> Self:
+        """Commit an operation whose files were written before; returns the new version.
+
+        Parameters
+        ----------
+        base_uri
+            The dataset: a place, or one that is opened.
+        operation
+            A ``LanceOperation``, or a ``Transaction`` with one.
+        read_version
+            The version the operation was made for; only Overwrite and Restore need none.
+        commit_lock
+            Called with the version; the context manager it returns is held meanwhile.
+        storage_options
+            Credentials and settings of the object store.
+        enable_v2_manifest_paths, enable_stable_row_ids
+            How a new dataset is made.
+        detached
+            Make a version outside the history, under a random number.
+        max_retries
+            Attempts after the first one.
+        commit_message
+            Kept with the version.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer changed the same thing since ``read_version``.
+        CommitContentionError
+            Other writers were first at every attempt.
+        DatasetNotFoundError
+            There is no dataset, and the operation creates none.
+        OptionError
+            The version is missing, or the operation is none.
+        """
+        from glaive.dataset.commit_place import CommitPlace
+
+        place = CommitPlace.of(base_uri, storage_options, commit_lock)
+        options = (max_retries, detached, enable_stable_row_ids, enable_v2_manifest_paths)
+        made = place.commit(operation, read_version, commit_message, *options, ignored)
+        return place.opened(cls, made)
+
+    @classmethod
+    def commit_batch(
+        cls,
+        dest: Place,
+        transactions: Sequence[Transaction],
+        commit_lock: CommitLock | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        enable_v2_manifest_paths: bool | None = None,
+        detached: bool | None = False,
+        max_retries: int = 20,
+        **ignored: Any,
+    ) -> dict[str, Any]:
+        """Commit several appends as one version.
+
+        Returns ``dataset``, the new version, and ``merged``, the transaction it holds.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            One of them is no append.
+        """
+        from glaive.dataset.commit_place import CommitPlace
+
+        place = CommitPlace.of(dest, storage_options, commit_lock)
+        options = (max_retries, detached, None, enable_v2_manifest_paths)
+        made, merged = place.commit_together(transactions, *options, ignored)
+        return {"dataset": place.opened(cls, made), "merged": merged}
+
+    def read_transaction(self, version: int) -> Transaction | None:
+        """What the commit of a version did; ``None`` if that is no longer known."""
+        from glaive.dataset.transactions import transaction_of
+
+        return transaction_of(self, version)
+
+    def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
+        """What this version and those before it did, the newest first.
+
+        ``None`` where that is no longer known. A listing, and two requests per version at most.
+        """
+        from glaive.dataset.transactions import recent
+
+        return recent(self, recent_transactions)
