@@ -17,7 +17,7 @@ from benchmarks.workloads import Bench, Row, Workload, workloads
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 
 HEADER = (
-    f"{'workload':24} {'':2} {'pylance':>9} {'glaive':>9} {'parquet':>9}"
+    f"{'workload':28} {'':2} {'pylance':>9} {'glaive':>9} {'parquet':>9}"
     f"  {'ratio CPU':>9} {'ratio wall':>10} {'goal':>6}"
 )
 
@@ -42,7 +42,7 @@ def _line(row: Row) -> str:
             verdict = "  missed"
     goal = "" if row.goal is None else f"{row.goal:5g}x"
     wrong = f"  WRONG: {row.wrong}" if row.wrong else ""
-    return f"{row.name:24} {row.unit:2} {' '.join(cells)}  {ratios} {goal:>6}{verdict}{wrong}"
+    return f"{row.name:28} {row.unit:2} {' '.join(cells)}  {ratios} {goal:>6}{verdict}{wrong}"
 
 
 def _markdown(rows: list[Row]) -> str:

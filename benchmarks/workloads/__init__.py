@@ -1,0 +1,22 @@
+"""What is compared: one module per topic, each with its ``WORKLOADS``.
+
+To add a topic, write its module and name it in ``TOPICS``, in the order of the table.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from benchmarks.workloads.common import Bench, Row, Workload
+
+__all__ = ["TOPICS", "Bench", "Row", "Workload", "workloads"]
+
+TOPICS = ("scans", "nested", "stored", "streams", "takes", "tables", "writes", "processes")
+
+
+def workloads() -> list[Workload]:
+    """Return all workloads in the order of the table."""
+    found: list[Workload] = []
+    for topic in TOPICS:
+        found += import_module(f"benchmarks.workloads.{topic}").WORKLOADS
+    return found

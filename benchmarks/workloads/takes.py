@@ -1,0 +1,58 @@
+"""Rows at random places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.engines import Engine
+from benchmarks.measure import interleave
+from benchmarks.workloads.common import Bench, Row, Run, Workload, run, same, timed
+
+__all__ = ["WORKLOADS"]
+
+
+def take(name: str, count: int, inner: int) -> Run:
+    """Take rows at random; ``inner`` calls per measurement."""
+
+    def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
+        opened = {e.name: e.open(e.place(bench.data, name)) for e in bench.engines}
+        total = bench.data.make(name).num_rows
+        rng = np.random.default_rng(5)
+        draws = [rng.integers(0, total, count) for _ in range(64)]
+
+        def again(engine: Engine) -> Callable[[], object]:
+            turn = 0
+
+            def call() -> pa.Table:
+                nonlocal turn
+                turn += 1
+                return engine.take(opened[engine.name], draws[turn % len(draws)])
+
+            return call
+
+        row = Row(
+            title,
+            goal,
+            wrong=same({e.name: e.take(opened[e.name], draws[0]) for e in bench.engines}),
+        )
+        lance = [engine for engine in bench.engines if engine.name != "parquet"]
+        times = run(bench, {engine.name: again(engine) for engine in lance}, inner)
+        for engine in bench.engines:
+            if engine not in lance:  # takes a second: never many per measurement
+                times |= interleave({engine.name: again(engine)}, repeats=3, inner=1, seconds=0)
+        return timed(row, times)
+
+    return work
+
+
+WORKLOADS = [
+    Workload("take 1 table", 5, take("table", 1, 50)),
+    Workload("take 100 table", 12, take("table", 100, 5)),
+    Workload("take 10,000 table", 10, take("table", 10_000, 1)),
+    Workload("take 1 vectors", 5, take("vectors", 1, 50)),
+    Workload("take 100 vectors", 12, take("vectors", 100, 10)),
+    Workload("take 10,000 vectors", 10, take("vectors", 10_000, 1)),
+]
