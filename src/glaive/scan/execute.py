@@ -159,6 +159,7 @@ def _bind(view: View, rows: FragmentRows) -> BoundFragment:
 
 def _read_window(job: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, list[pa.Array]]:
     bound, (start, stop) = job
+    bound.expect("sequential")  # and that the files are whole: a window takes a while
     return bound, bound.read(start, stop)
 
 

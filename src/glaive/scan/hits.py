@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array, pack_flags
+from glaive.arrow.buffers import number_array
 from glaive.file.drive import drive, join
 from glaive.scan.cells import Cells
 from glaive.scan.fragment import BoundFragment
@@ -24,6 +24,8 @@ from glaive.scan.projection import Computed, Output
 __all__ = ["FEW", "Hits", "fields_of", "read_together"]
 
 Int64s = NDArray[np.int64]
+
+_UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 FEW = 0.08
 """Share of rows up to which single rows are taken, and above which whole ranges are decoded.
@@ -71,15 +73,6 @@ class Hits:
         if self.flags is None:
             return np.arange(self.start, self.stop, dtype=np.int64)
         return np.flatnonzero(self.flags) + self.start
-
-    @cached_property
-    def mask(self) -> Any:
-        """One flag per row of the range, in Arrow."""
-        flags = self.flags
-        if flags is None:
-            flags = np.zeros(self.range, np.bool_)
-            flags[self.rows - self.start] = True
-        return pa.Array.from_buffers(pa.bool_(), self.range, [None, pack_flags(flags)])
 
     def cut(self, skip: int, stop: int) -> Hits:
         """The hits numbered ``skip`` to ``stop``."""
@@ -139,12 +132,20 @@ class Hits:
         return [cells.output(one) for one in outputs]
 
     def _picked(self, array: Any) -> Any:
-        """The hits of an array of the whole range."""
+        """The hits of an array of the whole range.
+
+        By row numbers: several times quicker than Arrow's ``filter``.
+        """
         if self.count == self.range:
             return array
-        if self.count <= FEW * self.range:
-            return array.take(number_array(self.rows - self.start))
-        return array.filter(self.mask)
+        return pc.call_function("take", [array, self._within], _UNCHECKED)
+
+    @cached_property
+    def _within(self) -> Any:
+        """The rows, counted from the start of the range."""
+        if self.found is None and self.flags is not None:
+            return number_array(np.flatnonzero(self.flags))
+        return number_array(self.rows - self.start if self.start else self.rows)
 
 
 def fields_of(outputs: Sequence[Output | Computed]) -> list[int]:

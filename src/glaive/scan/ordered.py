@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import flags_of, number_array
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.scan.filtered import Picked
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.hits import Hits
-from glaive.scan.ordering import ColumnOrdering, rank, sort_keys, sorted_rows
+from glaive.scan.ordering import ColumnOrdering, rank, sorted_rows
 from glaive.scan.take import take_physical
 from glaive.types import RowRange
 
@@ -69,12 +70,7 @@ def _sorted(picked: Picked) -> pa.Table:
         columns = [
             concat_arrays([chunk[at] for chunk in chunks]) for at in range(count, count + len(keys))
         ]
-        parts = [
-            key
-            for column, how in zip(columns, picked.options.order_by, strict=True)
-            for key in sort_keys(column, how)
-        ]
-        order = sorted_rows(parts, len(columns[0]))[picked.options.offset :]
+        order = sorted_rows(columns, picked.options.order_by)[picked.options.offset :]
     if not count:
         return view.rows_alone(len(order))
     made: list[Any] = [
@@ -158,10 +154,10 @@ class _Best:
 
     def _promising(self, array: Any) -> Int64s | None:
         """Rows whose first key can still be among the first; None for all."""
-        how, count = self._order[0], self.count
-        ranks = rank(array, how)
-        if ranks is None or len(ranks) == 0:
-            return None
+        ranks = rank(array, self._order[0])
+        if ranks is None:
+            return self._promising_values(array)
+        count = self.count
         # Threads may overwrite each other's threshold: each is right, some are only less sharp.
         known = self._thresholds.get(ranks.dtype.str)
         if known is not None:
@@ -183,6 +179,28 @@ class _Best:
             return np.compress(below, kept)
         return np.compress(ranks <= last, kept)
 
+    def _promising_values(self, array: Any) -> Int64s | None:
+        """The same for types that are no numbers, where Arrow compares them."""
+        how, count, kind = self._order[0], self.count, array.type
+        if not (pa.types.is_large_unicode(kind) or pa.types.is_unicode(kind)):
+            return None
+        known = self._thresholds.get("text")
+        if known is None:
+            values = array.drop_null() if array.null_count else array
+            if len(values) <= count or (how.nulls_first and array.null_count):
+                return None
+            way = "ascending" if how.ascending else "descending"
+            first: Any = pc.select_k_unstable(values, k=count, sort_keys=[("", way)])
+            known = self._thresholds["text"] = values[first[-1].as_py()]
+        within = (pc.less_equal if how.ascending else pc.greater_equal)(array, known)
+        mask = pc.fill_null(within, how.nulls_first)
+        kept = np.flatnonzero(flags_of(mask.buffers()[1], len(mask), mask.offset))
+        if len(kept) > 4 * count and len(self._order) == 1 and not how.nulls_first:
+            chosen = array.take(number_array(kept))
+            ties = flags_of(pc.equal(chosen, known).buffers()[1], len(kept))
+            kept = np.compress(~ties | (np.cumsum(ties) <= count), kept)
+        return kept
+
     def _settled(self, some: _Candidates) -> _Candidates:
         """Those that can be among the first, in the order of the dataset."""
         if len(some.rows) <= self.count:
@@ -190,12 +208,7 @@ class _Best:
         return some.cut(np.sort(self._sorted(some)[: self.count]))
 
     def _sorted(self, some: _Candidates) -> Int64s:
-        parts = [
-            key
-            for column, how in zip(some.keys, self._order, strict=True)
-            for key in sort_keys(column, how)
-        ]
-        return sorted_rows(parts, len(some.rows))
+        return sorted_rows(some.keys, self._order)
 
 
 def _joined(parts: Sequence[_Candidates]) -> _Candidates:

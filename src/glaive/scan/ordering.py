@@ -19,6 +19,8 @@ from glaive.arrow.buffers import flags_of, items_of, number_array
 from glaive.arrow.conditions import float_order
 from glaive.errors import OptionError, UnsupportedFeatureError
 
+Int64s = NDArray[np.int64]
+
 __all__ = ["ColumnOrdering", "SortKey", "orderings", "rank", "sort_keys", "sorted_rows"]
 
 
@@ -143,18 +145,51 @@ def _hidden(keys: NDArray[Any], array: Any) -> NDArray[Any]:
     return np.where(there, keys, 0)
 
 
-def sorted_rows(keys: Sequence[SortKey], count: int) -> NDArray[np.int64]:
-    """Row numbers in order; equal rows stay as they are."""
+def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s:
+    """Row numbers in the order of key columns; equal rows stay as they are."""
+    found = _by_rank(columns, how)
+    if found is not None:
+        return found
+    keys = [
+        key for column, one in zip(columns, how, strict=True) for key in sort_keys(column, one)
+    ]
     if not keys:
-        return np.arange(count, dtype=np.int64)
+        return np.arange(len(columns[0]) if columns else 0, dtype=np.int64)
     names = [str(at) for at in range(len(keys))]
     table = pa.RecordBatch.from_arrays([key.values for key in keys], names)
     order: Any = [
         (name, "ascending" if key.ascending else "descending")
         for name, key in zip(names, keys, strict=True)
     ]
-    found: Any = pc.sort_indices(table, sort_keys=order)
-    return items_of(found.buffers()[1], np.uint64, len(found)).astype(np.int64)
+    indices: Any = pc.sort_indices(table, sort_keys=order)
+    return items_of(indices.buffers()[1], np.uint64, len(indices)).astype(np.int64)
+
+
+def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | None:
+    """The order by numbers, which numpy sorts several times faster; None where it takes more."""
+    ranks = rank(columns[0], how[0])
+    if ranks is None:
+        return None
+    if columns[0].null_count:
+        limits = np.iinfo(ranks.dtype)
+        shared = limits.min if how[0].nulls_first else limits.max
+        if int(np.count_nonzero(ranks == shared)) != columns[0].null_count:
+            return None  # a value has the number of the nulls
+    order = np.argsort(ranks)
+    ranks = ranks[order]
+    same = ranks[1:] == ranks[:-1]
+    if not same.any():
+        return order
+    if len(columns) > 1:
+        return None
+    # Rows of one group of equals, by their numbers.
+    among = np.zeros(len(ranks), np.bool_)
+    among[1:] = same
+    among[:-1] |= same
+    group = np.cumsum(np.append(True, ~same))[among]
+    count = np.int64(len(ranks))
+    order[among] = np.sort(group * count + order[among]) % count
+    return order
 
 
 def rank(array: Any, how: ColumnOrdering) -> NDArray[Any] | None:

@@ -68,13 +68,19 @@ def plan_scan(snapshot: Snapshot, options: ScanOptions) -> ScanPlan:
 
 def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[FragmentRows, ...]:
     """All rows of all fragments, or of those with these ids."""
+    known: tuple[FragmentRows, ...] | None = snapshot.memo.get("rows")
+    if fragments is None and known is not None:
+        return known
     positions = snapshot.positions_of(fragments)
     physical = snapshot.manifest.physical_rows
-    return tuple(
+    ranges = tuple(
         FragmentRows(at, 0, rows)
         for at, rows in zip(positions, physical[list(positions)].tolist(), strict=True)
         if rows
     )
+    if fragments is None:
+        snapshot.memo["rows"] = ranges
+    return ranges
 
 
 def _limited(snapshot: Snapshot, options: ScanOptions, positions: Sequence[int]) -> ScanPlan:

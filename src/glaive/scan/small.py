@@ -32,6 +32,9 @@ __all__ = ["SmallFragments", "find_small"]
 _FEWEST = 8
 """Fragments in a row that are worth reading together."""
 
+_KEPT = 16
+"""Projections whose small fragments are remembered; beyond, all are forgotten."""
+
 _MOST = 1024
 _MOST_BYTES = 4 * 1024 * 1024
 """Fragments and bytes read at a time."""
@@ -41,12 +44,12 @@ _MOST_BYTES = 4 * 1024 * 1024
 class SmallFragments:
     """Neighbouring ranges of a plan, each the whole of a small fragment.
 
-    Their files have columns ``column_indices`` for ``fields``, in this order. ``deleted``
+    The files at ``paths`` have columns ``column_indices`` for ``fields``, in this order. ``deleted``
     tells in which of them rows are deleted.
     """
 
     ranges: Sequence[FragmentRows]
-    files: Sequence[table_pb2.DataFile]
+    paths: Sequence[str]
     deleted: Sequence[bool]
     fields: tuple[int, ...]
     column_indices: tuple[int, ...]
@@ -97,7 +100,7 @@ class SmallFragments:
         column_of = dict(zip(self.fields, self.column_indices, strict=True))
         get = view.snapshot.store.get
         try:
-            files = [get(data_file_path(file.path)) for file in self.files]
+            files = [get(path) for path in self.paths]
         except StoreError:
             return None  # the reader of single files tells what is wrong
         rows = [one.stop for one in self.ranges]
@@ -128,11 +131,25 @@ def _filtered(chunks: list[pa.Array], mask: pa.Array) -> list[pa.Array]:
 
 def find_small(
     view: View, ranges: Sequence[FragmentRows]
-) -> Iterator[SmallFragments | Sequence[FragmentRows]]:
+) -> Sequence[SmallFragments | Sequence[FragmentRows]]:
     """Cut the ranges of a plan into runs of small fragments and those that are not."""
     if len(ranges) < _FEWEST or view.projection.presented:
-        yield ranges
-        return
+        return [ranges]
+    memo = view.snapshot.memo
+    if ranges is not memo.get("rows"):  # not all there is: hardly asked for again
+        return list(_parts(view, ranges))
+    key = ("small", view.projection.leaves)
+    found: list[SmallFragments | Sequence[FragmentRows]] | None = memo.get(key)
+    if found is None:
+        if len(memo) > _KEPT:
+            memo.clear()
+        found = memo[key] = list(_parts(view, ranges))
+    return found
+
+
+def _parts(
+    view: View, ranges: Sequence[FragmentRows]
+) -> Iterator[SmallFragments | Sequence[FragmentRows]]:
     wire = view.snapshot.manifest.fragment_wire
     leaves = view.projection.leaves
     first, at, end = 0, 0, len(ranges)
@@ -158,7 +175,8 @@ def _run(
     leaves: frozenset[int],
 ) -> SmallFragments | None:
     """The longest run of small fragments from a range on."""
-    head = _small_file(wire(ranges[start].position), ranges[start])
+    fragment = wire(ranges[start].position)
+    head = _small_file(fragment, ranges[start])
     if head is None:
         return None
     fields, columns = tuple(head.fields), tuple(head.column_indices)
@@ -166,17 +184,20 @@ def _run(
     if not whole or not leaves <= {f for f, c in zip(fields, columns, strict=True) if c >= 0}:
         return None
     files, size = [head], head.file_size_bytes
+    deleted = [fragment.HasField("deletion_file")]
     for one in ranges[start + 1 : start + _MOST]:
-        file = _small_file(wire(one.position), one)
+        fragment = wire(one.position)
+        file = _small_file(fragment, one)
         if file is None or file.fields != head.fields:
             break
         size += file.file_size_bytes
         if size > _MOST_BYTES or file.column_indices != head.column_indices:
             break
         files.append(file)
+        deleted.append(fragment.HasField("deletion_file"))
     run = ranges[start : start + len(files)]
-    deleted = [wire(one.position).HasField("deletion_file") for one in run]
-    return SmallFragments(run, files, deleted, fields, columns)
+    paths = [data_file_path(file.path) for file in files]
+    return SmallFragments(run, paths, deleted, fields, columns)
 
 
 def _small_file(wire: table_pb2.DataFragment, rows: FragmentRows) -> table_pb2.DataFile | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,8 @@ class Snapshot:
         self.manifest = manifest
         self.session = session
         self.storage_options = storage_options
+        # What planning worked out once, by the name of who needs it again.
+        self.memo: dict[Hashable, Any] = {}
 
     def apart(self) -> Snapshot:
         """The same version with a session of its own, which is small."""
