@@ -86,6 +86,30 @@ NESTED: dict[str, tuple[pa.DataType, Any]] = {
             st.fixed_dictionaries({"a": lists_of(ints), "b": st.sampled_from([None, True, False])}),
         ),
     ),
+    "fixed-size lists of structs of lists": (
+        pa.list_(pa.struct({"a": pa.list_(pa.int8()), "b": pa.string()}), 2),
+        st.one_of(
+            st.none(),
+            st.lists(
+                st.one_of(st.none(), st.fixed_dictionaries({"a": lists_of(ints), "b": texts})),
+                min_size=2,
+                max_size=2,
+            ),
+        ),
+    ),
+    "lists of fixed-size lists of structs of lists": (
+        pa.list_(pa.list_(pa.struct({"a": pa.int8(), "b": pa.list_(pa.string())}), 1)),
+        lists_of(
+            st.one_of(
+                st.none(),
+                st.lists(
+                    st.one_of(st.none(), st.fixed_dictionaries({"a": ints, "b": lists_of(texts)})),
+                    min_size=1,
+                    max_size=1,
+                ),
+            )
+        ),
+    ),
     "lists of structs of lists": (
         pa.list_(pa.struct({"a": pa.list_(pa.int64()), "b": pa.string()})),
         lists_of(
@@ -153,6 +177,33 @@ def test_nulls_have_no_value_where_values_are_large(tmp_path: Path, name: str) -
     write(store, sparse(array))
     (layout,) = layouts_of(tmp_path / "one.lance")
     assert layout.values.zipped.num_items == len(array) - array.null_count
+    check(store, pa.table({"c": array}))
+
+
+def _pairs() -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(
+        pa.StructArray.from_arrays(
+            [pa.array(range(12)), pa.array([[i] * (i % 3) if i % 4 else None for i in range(12)])],
+            names=["i", "l"],
+        ),
+        2,
+        mask=pa.array([i == 3 for i in range(6)]),
+    )
+
+
+@pytest.mark.spec("choice-5")
+@pytest.mark.parametrize("listed", [False, True], ids=["lists inside", "lists around"])
+def test_lists_and_fixed_size_lists_of_structs(tmp_path: Path, *, listed: bool) -> None:
+    """Only the columns that are in both have sparse structure for it."""
+    array = _pairs()
+    if listed:
+        array = pa.ListArray.from_arrays(pa.array([0, 2, 2, 5, 6], pa.int32()), array)
+    store = LocalStore(str(tmp_path))
+    write(store, pa.table({"c": array}))
+    structures = [
+        one.structure.WhichOneof("structure") for one in layouts_of(tmp_path / "one.lance")
+    ]
+    assert structures == [("sparse" if listed else "dense"), "sparse"]
     check(store, pa.table({"c": array}))
 
 

@@ -235,6 +235,10 @@ MORE: dict[str, Case] = {
     ),
     "fsl_struct_wide": Case(_fixed(_within(lambda r, n: _text(r, n, pa.large_string())), 40), _NEW),
     "struct_fsl_struct": Case(_within(_fixed(_struct, 2)), _NEW),
+    "struct_full": Case(_side_by_side(_full(pa.int32()), _words(pa.string()))),
+    "struct_struct_full": Case(_within(_side_by_side(_full(pa.int64()), nulls=False))),
+    "struct_vector_full": Case(_within(_fixed(_full(pa.int16()), 3, nulls=False))),
+    "struct_fsl_struct_full": Case(_within(_fixed(_within(_full(pa.int8())), 2)), _NEW),
     "struct_list_full": Case(_within(_filled_lists)),
     "fsl_struct_list": Case(_fixed(_within(_list(_numbers)), 2), _2_3),
     "fsl_struct_list_full": Case(

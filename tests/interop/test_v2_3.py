@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.interop.cases import COLUMNS, SIZES, assert_same, table
+from tests.interop.more_cases import MORE, more_table
 from tests.planes import large_items, nested, planes_of, sparse_lists
 
 import glaive
@@ -205,6 +206,21 @@ def test_planes_that_only_some_columns_get(tmp_path: Path, name: str, way: str) 
     writer.write(source)
     writer.finish()
     check_with_pylance(tmp_path / "own" / "one.lance", written)
+
+
+@pytest.mark.spec("sparse-7")
+@pytest.mark.parametrize(("writer", "reader"), DIRECTIONS, ids=NAMES)
+@pytest.mark.parametrize("name", [name for name in MORE if name.startswith("struct_")])
+def test_members_below_null_structs_are_null(
+    tmp_path: Path, name: str, writer: ModuleType, reader: ModuleType
+) -> None:
+    """Sparse structure; a member without nulls of its own, among others."""
+    source = asked(more_table(name, 600), "sparse")
+    writer.write_dataset(source, str(tmp_path / "d"), data_storage_version="2.3")
+    member = source.schema.field("c").type.field(0).name
+    found = reader.dataset(str(tmp_path / "d")).to_table(columns=[f"c.{member}"])
+    rows = source["c"].to_pylist()
+    assert found.column(0).to_pylist() == [None if row is None else row[member] for row in rows]
 
 
 def test_pylance_writes_every_pair_of_planes(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def test_runs_as_a_block() -> None:
     assert found == [7] * 300 + [8, 8, 9]
 
 
-@pytest.mark.spec("rle-5", "rle-6", "numbers-2")
+@pytest.mark.spec("rle-5", "rle-6", "rle-7", "numbers-2")
 @pytest.mark.parametrize(
     ("values", "lengths", "expected"),
     [
