@@ -126,3 +126,12 @@ def test_gathering_within_pool_work_makes_progress() -> None:
         return sum(gather(inner, range(item), workers=2))
 
     assert list(ordered_map(outer, range(8), workers=2)) == [sum(range(i)) for i in range(8)]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3, 50])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_every_item_is_done_however_few_are_under_way(ahead: int, in_order: bool) -> None:
+    items = [3, 0, None, 7, *range(20)]
+    results = ordered_map(str, items, ahead=ahead, workers=2, in_order=in_order)
+    wanted = [str(item) for item in items]
+    assert list(results) == wanted if in_order else sorted(results) == sorted(wanted)

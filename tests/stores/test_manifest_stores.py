@@ -134,7 +134,9 @@ class TestDatasets:
         assert place.open().version == 1
         assert place.write().version == 2
         root = open_root(place.uri, place.options).uri
-        assert place.register.latest(root).version == 2
+        newest = place.register.latest(root)
+        assert newest is not None
+        assert newest.version == 2
 
     def test_a_version_that_nobody_registered_is_not_overwritten(self, place: Place) -> None:
         place.write("create")

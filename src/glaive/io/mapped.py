@@ -9,7 +9,7 @@ from time import monotonic
 
 import pyarrow as pa
 
-from glaive.errors import StoreError
+from glaive.errors import CorruptFileError, StoreError
 from glaive.io.failures import beyond_end, from_system
 from glaive.io.mapping import Advice, advise, is_resident, map_file
 from glaive.io.stats import IoCounters
@@ -25,14 +25,30 @@ _WORTH_ADVICE = 256 * 1024
 _SAMPLES = 16
 """Places of a file looked at to tell whether it is in memory."""
 
+_SURE_SECONDS = 0.01
+"""How long a file is trusted to be as long as it was when last looked at."""
+
 
 class MappedReader:
     """A mapped file. Opening costs about 10 us, a range about 0.1 us; nothing is copied.
 
-    The size is that of the file when it was opened.
+    The size is that of the file when it was opened. Touching a page behind the end of a file
+    that was cut off since ends the process, so the file is looked at again when a scan or a
+    take begins, and a hundred times a second at most while it goes on. Views handed out before
+    are beyond help.
     """
 
-    __slots__ = ("_base", "_cold", "_counters", "_look_again", "_pattern", "path", "size")
+    __slots__ = (
+        "_base",
+        "_cold",
+        "_counters",
+        "_inode",
+        "_look_again",
+        "_pattern",
+        "_sure",
+        "path",
+        "size",
+    )
 
     mapped = True
 
@@ -52,6 +68,8 @@ class MappedReader:
                         "Check the path."
                     )
                 self.size: int = status.st_size
+                self._inode = status.st_ino
+                self._sure = monotonic() + _SURE_SECONDS
                 self._base: pa.Buffer | None = map_file(fd, self.size)
             finally:
                 os.close(fd)
@@ -76,6 +94,8 @@ class MappedReader:
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one view per range, in order."""
+        if monotonic() > self._sure:
+            self._look()
         base, total = self._mapping(), self.size
         buffers = []
         together = 0
@@ -102,11 +122,30 @@ class MappedReader:
         """Tell how the file will be read from now on: ``random`` or ``sequential``.
 
         Without it the kernel reads far ahead at every cold row, and not far enough in a cold
-        scan. Costs a system call only when the pattern changes.
+        scan. Called when a scan or a take begins, it makes sure as well that the file is whole.
         """
+        self._look()
         if pattern != self._pattern and self.size >= _WORTH_ADVICE:
             self._pattern = pattern
             self.advise([ByteRange(0, self.size)], pattern)
+
+    def _look(self) -> None:
+        """Make sure that the file has not become shorter. About 1 us.
+
+        A file that was deleted or replaced keeps its content for as long as it is mapped.
+        """
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return
+        if status.st_size < self.size and status.st_ino == self._inode:
+            raise CorruptFileError(
+                "size of the file",
+                expected=f"{self.size} bytes, as when it was opened",
+                found=f"{status.st_size} bytes: it was cut off since",
+                where=self.path,
+            )
+        self._sure = monotonic() + _SURE_SECONDS
 
     def is_cold(self) -> bool:
         """Whether parts of the file are not in memory, by a sample; looked at once a second."""

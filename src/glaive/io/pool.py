@@ -70,13 +70,16 @@ def ordered_map(
     pool = _executor(workers)
     waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in first)
     limit = ahead or 2 * workers
+    nothing = object()
     try:
-        while waiting:
+        while True:
             while len(waiting) < limit:
-                item = next(source, None)
-                if item is None:
+                item = next(source, nothing)
+                if item is nothing:
                     break
-                waiting.append(pool.submit(work, item))
+                waiting.append(pool.submit(work, item))  # type: ignore[arg-type]  # a T
+            if not waiting:
+                return
             if not in_order and not waiting[0].done():
                 done = wait(waiting, return_when=FIRST_COMPLETED).done
                 waiting.remove(ready := next(one for one in waiting if one in done))

@@ -1,0 +1,107 @@
+"""A lock of the user's decides who makes a version."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.table.root import open_root
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+class Lock:
+    """Held for one version at a time; remembers for which."""
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+        self.ended = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def __call__(self, version: int) -> Iterator[None]:
+        with self._lock:
+            self.versions.append(version)
+            yield
+            self.ended += 1
+
+
+def test_it_is_held_while_a_version_is_made(tmp_path: Path) -> None:
+    lock = Lock()
+    for mode in ("create", "append"):
+        glaive.write_dataset(ROWS, tmp_path / "t", mode=mode, commit_lock=lock)
+    assert lock.versions == [1, 2]
+    assert lock.ended == 2
+
+
+def test_a_dataset_keeps_it(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    lock = Lock()
+    dataset = glaive.dataset(tmp_path / "t", commit_lock=lock)
+    again = glaive.write_dataset(ROWS, dataset, mode="append")
+    glaive.write_dataset(ROWS, again, mode="append")
+    assert lock.versions == [2, 3]
+    other = Lock()
+    glaive.write_dataset(ROWS, dataset, mode="append", commit_lock=other)
+    assert (lock.versions, other.versions) == ([2, 3], [4])
+
+
+@pytest.mark.parametrize("scheme", ["memory", "fsspec+memory", "fsspec+file"])
+def test_writers_at_once_lose_nothing(scheme: str, tmp_path: Path) -> None:
+    uri = f"{scheme}://{tmp_path if scheme.endswith('file') else uuid4().hex}/t"
+    lock = Lock()
+    glaive.write_dataset(ROWS, uri, commit_lock=lock)
+
+    def append(_: int) -> int:
+        return glaive.write_dataset(ROWS, uri, mode="append", commit_lock=lock).version
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(append, range(8))) == list(range(2, 10))
+    assert glaive.dataset(uri).count_rows() == 27
+
+
+def test_a_lock_may_say_that_another_was_first(tmp_path: Path) -> None:
+    refusals = iter([True, True, False])
+
+    @contextmanager
+    def lock(_: int) -> Iterator[None]:
+        if next(refusals):
+            raise CommitConflictError("somebody else holds the lock")
+        yield
+
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    made = glaive.write_dataset(ROWS, tmp_path / "t", mode="append", commit_lock=lock)
+    assert (made.version, made.count_rows()) == (2, 6)
+
+
+def test_a_lock_that_never_comes_ends_the_retries(tmp_path: Path) -> None:
+    def lock(_: int) -> AbstractContextManager[None]:
+        raise CommitConflictError("somebody else holds the lock")
+
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    with pytest.raises(CommitContentionError):
+        glaive.write_dataset(ROWS, tmp_path / "t", mode="append", commit_lock=lock)
+    assert glaive.dataset(tmp_path / "t").version == 1
+
+
+def test_what_else_a_lock_raises_ends_the_commit(tmp_path: Path) -> None:
+    def lock(_: int) -> AbstractContextManager[None]:
+        raise TimeoutError("no lock today")
+
+    with pytest.raises(TimeoutError, match="no lock today"):
+        glaive.write_dataset(ROWS, tmp_path / "t", commit_lock=lock)
+    assert not list((tmp_path / "t").glob("_versions/*.manifest"))
+
+
+def test_a_lock_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="commit_lock"):
+        open_root(tmp_path, commit_lock="lock")
