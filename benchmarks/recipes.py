@@ -162,7 +162,9 @@ def _packed(rows: int) -> pa.Table:
     rng = np.random.default_rng(10)
     members: list[Any] = [rng.integers(0, 1 << 40, rows), rng.random(rows)]
     members.append(rng.integers(0, 1_000, rows, np.int32))
-    fields = [pa.field(name, pa.array(one).type, False) for name, one in zip("abc", members)]
+    fields = [
+        pa.field(name, pa.array(one).type, False) for name, one in zip("abc", members, strict=True)
+    ]
     return _with_metadata(
         "struct",
         pa.StructArray.from_arrays(list(map(pa.array, members)), fields=fields),
