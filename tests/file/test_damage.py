@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from tests.damage import damaged, page_message, rewritten
 from tests.interop.cases import COLUMNS, table
+from tests.interop.more_cases import more_table
 from tests.interop.nested20 import filled
 
 from glaive.errors import (
@@ -117,6 +118,47 @@ def _damage(folder: Path, name: str, version: str, times: int, seed: int) -> Non
 @pytest.mark.parametrize("name", SOME)
 def test_damage_never_crashes(tmp_path: Path, name: str, version: str) -> None:
     _damage(tmp_path, name, version, times=15, seed=1)
+
+
+NESTED = [
+    "fsl_struct_lists_later", "fsl_struct_list_wide", "list_fsl_structs", "list_list_fsl_struct",
+    "list_struct_uneven", "fsl_list_fsl_struct", "fsl_with_empty", "packed_packed_packed",
+    "packed_packed_text",
+]  # fmt: skip
+"""Columns that only format 2.3 has, or no version before 2.2."""
+
+
+def _damage_2_3(folder: Path, source: pa.Table, seed: int, times: int) -> None:
+    store = LocalStore(str(folder))
+    writer = create_writer(store, "file.lance", LanceSchema.from_arrow(source.schema), "2.3")
+    writer.write(source)
+    writer.finish()
+    whole, rng = (folder / "file.lance").read_bytes(), np.random.default_rng(seed)
+    for _ in range(times):
+        content = damaged(whole, rng)
+        with force_tier("numba" if rng.random() < 0.6 else "numpy"):
+            _read_everything(folder, content, mapped=rng.random() < 0.6)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_damage_of_lists_and_fixed_size_lists_never_crashes(tmp_path: Path, name: str) -> None:
+    _damage_2_3(tmp_path, more_table(name, 150), seed=3, times=40)
+
+
+@pytest.mark.parametrize("name", ["runs", "growing runs", "few", "repeating", "rare"])
+def test_damage_of_number_sequences_never_crashes(tmp_path: Path, name: str) -> None:
+    counts = {
+        "runs": np.repeat(np.arange(1, 6), 100),
+        "growing runs": np.repeat(np.arange(2, 30), np.arange(2, 30)),
+        "few": np.random.default_rng(0).choice([1, 100], 500),
+        "repeating": np.tile([1, 2, 3, 0], 1000),
+        "rare": np.where(np.arange(70_000) % 997 == 5, 2, 0),
+    }[name]
+    ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    array = pa.ListArray.from_arrays(pa.array(ends), pa.array(np.arange(ends[-1]) % 7, pa.int8()))
+    wish: Any = {"lance-encoding:structural-encoding": "sparse"}
+    schema = pa.schema([pa.field("c", array.type, metadata=wish)])
+    _damage_2_3(tmp_path, pa.table([array], schema=schema), seed=4, times=40)
 
 
 @pytest.mark.slow
