@@ -1,0 +1,125 @@
+"""Columns of all fragments are what the fragments say one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment_columns import FragmentColumns
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+
+NUMBERS = st.one_of(st.just(0), st.integers(0, 2**63 - 1))
+
+
+@st.composite
+def fragments(draw: st.DrawFn) -> list[table_pb2.DataFragment]:
+    made = []
+    for _ in range(draw(st.integers(0, 8))):
+        one = table_pb2.DataFragment(id=draw(NUMBERS), physical_rows=draw(NUMBERS))
+        for size in draw(st.lists(NUMBERS, max_size=2)):
+            one.files.add(path="a.lance", fields=[0, 3], file_size_bytes=size)
+        if draw(st.booleans()):
+            one.deletion_file.id = draw(NUMBERS)
+            one.deletion_file.num_deleted_rows = draw(NUMBERS)
+        if draw(st.booleans()):
+            one.inline_row_ids = draw(st.binary(max_size=4))
+        elif draw(st.booleans()):
+            one.column_row_ids.SetInParent()
+        made.append(one)
+    return made
+
+
+def columns_of(given: list[table_pb2.DataFragment]) -> FragmentColumns:
+    wire = table_pb2.ManifestOutline(fragments=[one.SerializeToString() for one in given])
+    return FragmentColumns(wire, "m")
+
+
+@given(fragments())
+def test_columns_are_those_of_the_fragments(made: list[table_pb2.DataFragment]) -> None:
+    columns = columns_of(made)
+    assert len(columns) == len(made)
+    assert columns.ids.tolist() == [one.id for one in made]
+    assert columns.physical_rows.tolist() == [one.physical_rows for one in made]
+    assert columns.deleted_rows.tolist() == [
+        (one.deletion_file.num_deleted_rows or -1) if one.HasField("deletion_file") else 0
+        for one in made
+    ]
+    assert columns.rows_known == all(one.physical_rows for one in made)
+    assert columns.any_deleted == any(one.HasField("deletion_file") for one in made)
+    assert columns.any_lineage_in_files == any(one.HasField("column_row_ids") for one in made)
+    assert columns.file_count == sum(len(one.files) for one in made)
+    sizes = [file.file_size_bytes for one in made for file in one.files]
+    assert columns.file_bytes == sum(sizes)
+    assert columns.since(2).ids.tolist() == [one.id for one in made[2:]]
+    with_ids = [one.inline_row_ids for one in made if one.HasField("inline_row_ids")]
+    assert columns.row_ids == (with_ids if len(with_ids) == len(made) else None)
+
+
+@given(fragments())
+def test_rows_are_counted_as_the_fragments_say(made: list[table_pb2.DataFragment]) -> None:
+    unknown = any(not one.physical_rows for one in made) or any(
+        one.HasField("deletion_file") and not one.deletion_file.num_deleted_rows for one in made
+    )
+    total = sum(one.physical_rows - one.deletion_file.num_deleted_rows for one in made)
+    columns = columns_of(made)
+    if total < 2**63:
+        deleted = any(one.HasField("deletion_file") for one in made)
+        without_rows = any(not one.physical_rows for one in made)
+        expected: Any = None if unknown and (deleted or without_rows) else total
+        assert columns.count_rows() == expected
+
+
+@pytest.mark.parametrize("field", ["id", "physical_rows"])
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_numbers_beyond_what_there_can_be_are_damage(field: str, number: int) -> None:
+    made = [table_pb2.DataFragment(id=1, physical_rows=1), table_pb2.DataFragment()]
+    setattr(made[1], field, number)
+    setattr(made[0], field, 0)
+    columns = columns_of(made)
+    with pytest.raises(CorruptFileError, match=r"fragments: expected .* below 2\^63"):
+        _ = columns.ids if field == "id" else columns.physical_rows
+
+
+def test_a_damaged_fragment_is_reported() -> None:
+    good = table_pb2.DataFragment(id=3, physical_rows=5).SerializeToString()
+    wire = table_pb2.ManifestOutline(fragments=[good, b"\x08"])
+    with pytest.raises(CorruptFileError, match=r"fragments: expected protobuf messages.*m"):
+        _ = FragmentColumns(wire, "m").ids
+    manifest = Manifest(wire, where="m")
+    assert manifest.fragment(0).id == 3
+    with pytest.raises(CorruptFileError, match="fragment: expected a protobuf message"):
+        manifest.fragment(1)
+
+
+def test_an_outline_is_the_manifest() -> None:
+    """Written again, an outline is what it was read from."""
+    whole = table_pb2.Manifest(version=3, max_fragment_id=2, next_row_id=9, branch="b")
+    whole.fields.add(name="a", id=0, parent_id=-1, logical_type="int64")
+    whole.fragments.add(id=1, physical_rows=4).files.add(path="a", fields=[0])
+    whole.config["k"] = "v"
+    whole.base_paths.add(id=1, path="/x")
+    whole.timestamp.seconds = 5
+    whole.writer_version.library = "l"
+    whole.data_format.version = "2.2"
+    whole.transaction_section = 0
+    outline = table_pb2.ManifestOutline.FromString(whole.SerializeToString())
+    assert table_pb2.Manifest.FromString(outline.SerializeToString()) == whole
+    mine = {(one.number, one.name) for one in table_pb2.ManifestOutline.DESCRIPTOR.fields}
+    assert mine == {(one.number, one.name) for one in table_pb2.Manifest.DESCRIPTOR.fields}
+
+
+def test_many_fragments_are_counted_at_once() -> None:
+    count = 20_000
+    whole = table_pb2.ManifestOutline()
+    whole.fragments.extend(
+        table_pb2.DataFragment(id=at, physical_rows=10).SerializeToString() for at in range(count)
+    )
+    columns = FragmentColumns(whole, "m")
+    assert columns.count_rows() == 10 * count
+    np.testing.assert_array_equal(columns.ids, np.arange(count))
