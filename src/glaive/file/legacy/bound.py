@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from glaive.arrow.build import all_null
 from glaive.arrow.conditions import Condition
 from glaive.encodings.legacy.pages import Pages, Spans
+from glaive.encodings.legacy.pruning import may_pass
+from glaive.encodings.legacy.statistics import PageBounds
 from glaive.encodings.plan import join
 from glaive.encodings.probe import Probe, array_matches, probe_entries, probe_for
 from glaive.encodings.protocol import Fetch
@@ -21,7 +23,7 @@ from glaive.file.protocol import Entries, Searchable
 from glaive.format.fields import Field
 from glaive.io.store import RangeReader
 from glaive.kernels.match import list_rows
-from glaive.types import Where
+from glaive.types import RowRange, Where
 
 __all__ = ["LegacyColumns", "LegacyField"]
 
@@ -40,9 +42,17 @@ _GROUP_ROWS = 64 * 1024
 class LegacyField(Searchable):
     """A top-level field with all pages below it (a ``BoundColumn``)."""
 
-    __slots__ = ("_batches", "_cuts", "_node", "_reader", "field", "num_rows")
+    __slots__ = ("_batches", "_bounds", "_cuts", "_node", "_reader", "field", "num_rows")
 
-    def __init__(self, one: Field, node: Node, batches: Int64s, reader: RangeReader) -> None:
+    def __init__(
+        self,
+        one: Field,
+        node: Node,
+        batches: Int64s,
+        reader: RangeReader,
+        bounds: Callable[[], PageBounds | None],
+    ) -> None:
+        self._bounds = bounds
         self._node = node
         self._batches = batches
         self._reader = reader
@@ -91,6 +101,21 @@ class LegacyField(Searchable):
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
         """``find`` by a test that is to be made once per distinct value."""
         return self._search(probe_entries(passing, self.field.type), start, stop)
+
+    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
+        """The parts of ``start`` to ``stop`` in which rows may pass, by page statistics."""
+        self._check_range(start, stop)
+        bounds = self._bounds()
+        if bounds is None or len(bounds.null_count) != len(self._batches) - 1:
+            return super().prune(condition, start, stop)
+        if bounds.min_value.type != self.field.type or bounds.max_value.type != self.field.type:
+            return super().prune(condition, start, stop)
+        flags = np.concatenate(([False], may_pass(bounds, condition), [False]))
+        edges = np.flatnonzero(flags[1:] != flags[:-1])
+        begins = np.maximum(self._batches[edges[::2]], start)
+        ends = np.minimum(self._batches[edges[1::2]], stop)
+        pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+        return [RowRange(*pair) for pair in pairs if pair[0] < pair[1]]
 
     def _search(self, probe: Probe, start: int, stop: int) -> Int64s | None:
         self._check_range(start, stop)

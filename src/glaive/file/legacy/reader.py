@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
-from glaive.encodings.legacy.statistics import STATISTICS
+from glaive.encodings.legacy.statistics import STATISTICS, PageBounds
 from glaive.encodings.protocol import Fetch
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.drive import drive
@@ -69,6 +70,7 @@ class LegacyFile:
         whole = reader.read([ByteRange(0, reader.size)])[0] if reader.mapped else None
         self._bytes = FileBytes(whole, footer.position)
         self._schema: LanceSchema | None = None
+        self._bounds: dict[int, PageBounds | None] = {}
         self._tables: dict[tuple[int, int], Int64s] = {}
         self._lock = Lock()
 
@@ -205,7 +207,13 @@ class LegacyFile:
 
         where = Where(self.path)
         bound = [
-            LegacyField(one, open_node(one, pages, items, where), self.batches, self.reader)
+            LegacyField(
+                one,
+                open_node(one, pages, items, where),
+                self.batches,
+                self.reader,
+                partial(self.page_bounds, one.id),
+            )
             for one in fields
         ]
         return LegacyColumns(bound, self.num_rows, self.reader)
@@ -282,13 +290,47 @@ class LegacyFile:
         CorruptFileError
             The statistics are damaged.
         """
+        schema = self._statistics_schema()
+        if schema is None:
+            return None
+        arrays = [self._statistics_of(field) for field in schema.fields]
+        fields = [field.to_arrow() for field in schema.fields]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def page_bounds(self, field_id: int) -> PageBounds | None:
+        """Bounds of the pages of one field, read once; None when the file has none."""
+        if field_id not in self._bounds:
+            schema = self._statistics_schema()
+            fields = () if schema is None else schema.fields
+            one = next((field for field in fields if field.name == str(field_id)), None)
+            found: PageBounds | None = None
+            if one is not None and {child.name for child in one.children} == set(STATISTICS):
+                array: Any = self._statistics_of(one)
+                nulls, low, high = [array.field(name) for name in STATISTICS]
+                found = PageBounds(np.asarray(nulls.cast(pa.int64())), low, high)
+            self._bounds[field_id] = found
+        return self._bounds[field_id]
+
+    def _statistics_schema(self) -> LanceSchema | None:
         if not self._metadata.HasField("statistics"):
             return None
+        schema = LanceSchema.from_wire(self._metadata.statistics.schema, where=self.path)
+        # Further statistics may be added to the format; they are to be ignored.
+        kept = [
+            replace(
+                field, children=tuple(child for child in field.children if child.name in STATISTICS)
+            )
+            for field in schema.fields
+        ]
+        return replace(schema, fields=tuple(kept))
+
+    def _statistics_of(self, one: Field) -> pa.Array:
+        """The statistics of one field, a struct per page."""
         wire = self._metadata.statistics
-        schema = LanceSchema.from_wire(wire.schema, where=self.path)
-        numbers = number_ids(wire.fields or schema.field_ids())
+        whole = LanceSchema.from_wire(wire.schema, where=self.path)
+        numbers = number_ids(wire.fields or whole.field_ids())
         table = wire.page_table_position
-        self._load_tables(table, 1, numbers.values())
+        self._load_tables(table, 1, [numbers[leaf.id] for leaf in one.walk() if leaf.id in numbers])
 
         def pages(one: Field, bits: int, more: int) -> Pages | None:
             number = numbers.get(one.id)
@@ -299,15 +341,8 @@ class LegacyFile:
 
         count = len(self.batches) - 1
         rows = Spans(*np.array([[0], [0], [count]], np.int64))
-        arrays, fields = [], []
-        for field in schema.fields:
-            # Further statistics may be added to the format; they are to be ignored.
-            kept = tuple(child for child in field.children if child.name in STATISTICS)
-            one = replace(field, children=kept)
-            fields.append(one.to_arrow())
-            node = open_node(one, pages, _no_items, Where(self.path, note="statistics"))
-            arrays.append(drive(self.reader, node.read(rows)))
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        node = open_node(one, pages, _no_items, Where(self.path, note="statistics"))
+        return drive(self.reader, node.read(rows))
 
     def close(self) -> None:
         """Let go of the file; arrays read from it stay valid."""
