@@ -68,17 +68,17 @@ class TestEverywhere:
     def test_reads_and_writes_are_counted(self, place: Place) -> None:
         uri, options = place
         written = glaive.write_dataset(ROWS, uri, storage_options=options)
-        stats = written.store.counters.snapshot()
+        stats = written.io_stats_snapshot()
         assert stats.write_iops >= 3  # data, transaction, manifest
         assert stats.written_bytes == stats.write_bytes > 10_000
         dataset = glaive.dataset(uri, storage_options=options)
-        dataset.store.counters.take()
+        dataset.io_stats_incremental()
         dataset.to_table()
-        stats = dataset.store.counters.take()
+        stats = dataset.io_stats_incremental()
         assert stats.read_iops >= 1
         assert stats.read_bytes > 10_000
         assert (stats.write_iops, stats.written_bytes) == (0, 0)
-        assert dataset.store.counters.snapshot().read_iops == 0
+        assert dataset.io_stats_snapshot().read_iops == 0
 
 
 class TestS3:

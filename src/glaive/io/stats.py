@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-__all__ = ["IoCounters", "IoStats", "counters_of"]
+__all__ = ["IoCounters", "IOStats", "counters_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IoStats:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IOStats:
     """Operations and bytes since the store was opened, or since the counters were reset.
 
     Parameters
@@ -28,6 +28,12 @@ class IoStats:
     read_bytes: int = 0
     write_iops: int = 0
     written_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"IOStats(read_iops={self.read_iops}, read_bytes={self.read_bytes}, "
+            f"write_iops={self.write_iops}, write_bytes={self.written_bytes})"
+        )
 
     @property
     def write_bytes(self) -> int:
@@ -57,20 +63,20 @@ class IoCounters:
             before = self._write
             self._write = (before[0] + operations, before[1] + size)
 
-    def snapshot(self) -> IoStats:
+    def snapshot(self) -> IOStats:
         """The figures as they stand."""
         with self._lock:
             return self._stats()
 
-    def take(self) -> IoStats:
+    def take(self) -> IOStats:
         """The figures as they stand; counting begins anew."""
         with self._lock:
             stats = self._stats()
             self._read = self._write = (0, 0)
             return stats
 
-    def _stats(self) -> IoStats:
-        return IoStats(
+    def _stats(self) -> IOStats:
+        return IOStats(
             read_iops=self._read[0],
             read_bytes=self._read[1],
             write_iops=self._write[0],
