@@ -8,12 +8,14 @@ from typing import Any, Self
 import pyarrow as pa
 
 from glaive.dataset.history import find_version
+from glaive.dataset.io_stats import incremental, snapshot
 from glaive.dataset.references import Referenced
 from glaive.dataset.stats import LanceStats
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
+from glaive.io.stats import IOStats
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
@@ -155,6 +157,18 @@ class OpenedVersion:
     def stats(self) -> LanceStats:
         """Figures about this version."""
         return LanceStats(self.snapshot)
+
+    def io_stats_snapshot(self) -> IOStats:
+        """What was read and written so far: operations and bytes.
+
+        Counted by the store of the dataset, so its other versions are included. Files that
+        another dataset of the session had opened before count there.
+        """
+        return snapshot(self.store)
+
+    def io_stats_incremental(self) -> IOStats:
+        """What was read and written since the last call; counting begins anew."""
+        return incremental(self.store)
 
 
 def _reopen(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from glaive.io.stats import IoStats, counters_of
+from glaive.io.stats import IOStats, counters_of
 from glaive.scan.execute import as_table, read_table, rebatch, stream
 from glaive.scan.filtered import Picked, pick
 from glaive.scan.metrics import Meter, ScanStatistics
@@ -169,7 +169,7 @@ class _Run:
             _log.exception("scan_stats_callback failed")
 
 
-def statistics(meter: Meter, before: IoStats, after: IoStats) -> ScanStatistics:
+def statistics(meter: Meter, before: IOStats, after: IOStats) -> ScanStatistics:
     """The figures between two readings of a store's counters."""
     reads = after.read_iops - before.read_iops
     return ScanStatistics(
