@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.jsonb import encode_jsonb
 from glaive.expr.functions.registry import find
 
 UNITS = {
@@ -55,6 +56,7 @@ def _evaluate(node: ast.expr, table: pa.Table) -> Any:
 def call(name: str, arguments: list[Any], rows: int) -> Any:
     """Call one function as the evaluator of expressions does."""
     found = find(name)
+    arguments = [_storage(argument) for argument in arguments]
     literals = [a if isinstance(a, pa.Scalar) else None for a in arguments]
     types, kind = found.resolve([a.type for a in arguments], literals)
     cast = [_cast(a, to) for a, to in zip(arguments, types, strict=True)]
@@ -63,6 +65,11 @@ def call(name: str, arguments: list[Any], rows: int) -> Any:
     made = found.evaluate(cast, rows, kind)
     assert made.type == kind and len(made) == rows
     return made
+
+
+def _storage(value: Any) -> Any:
+    """JSON columns as they are stored."""
+    return encode_jsonb(value.storage) if isinstance(value, pa.ExtensionArray) else value
 
 
 def _cast(value: Any, kind: pa.DataType) -> Any:

@@ -68,12 +68,15 @@ class Function:
         scalar. Volatile: from the number of rows.
     volatile
         Each call gives other values: a call with constants must not be folded into one value.
+    column
+        The number of the argument that is given as an array when all are constants.
     """
 
     name: str
     takes: Resolve
     compute: Callable[..., Any]
     volatile: bool = False
+    column: int = 0
 
     def resolve(self, types: Sequence[Any], literals: Sequence[Any] = ()) -> Types:
         """Return the types the arguments must be cast to, and the type of the result.
@@ -116,8 +119,9 @@ class Function:
         elif any(isinstance(argument, pa.Array) for argument in arguments):
             made = self.compute(*arguments)
         elif arguments:
-            first, *others = arguments
-            made = pa.repeat(self.compute(pa.array([first.as_py()], first.type), *others)[0], rows)
+            given = list(arguments)
+            given[self.column] = pa.repeat(given[self.column], 1)
+            made = pa.repeat(self.compute(*given)[0], rows)
         else:
             made = pa.repeat(self.compute(), rows)
         return made if kind is None or made.type == kind else made.cast(kind)
@@ -126,11 +130,13 @@ class Function:
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-def function(*names: str, takes: Resolve, volatile: bool = False) -> Callable[[C], C]:
+def function(
+    *names: str, takes: Resolve, volatile: bool = False, column: int = 0
+) -> Callable[[C], C]:
     """Decorator: make ``compute`` known under these names, in lower case."""
 
     def register(compute: C) -> C:
-        made = Function(names[0], takes, compute, volatile)
+        made = Function(names[0], takes, compute, volatile, column)
         for name in names:
             if _FOUND.setdefault(name, made) is not made:
                 raise TypeError(f"two functions claim the name {name!r}")

@@ -1,0 +1,378 @@
+"""Dates and times: parts of them, cutting them off, bins, making them, the present.
+
+Timestamps with a time zone are looked at in that zone. Arrow knows no change of the clock
+after 2037, so summers after it are looked at in winter time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import (
+    INTEGER32,
+    TEXT,
+    check_count,
+    is_text,
+    refuse,
+    signature,
+)
+from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.values import count_rows, spread
+
+__all__: list[str] = []
+
+is_kind = pa.types
+
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Ticks of each unit of Arrow in a second."""
+
+_SPELLINGS = {
+    "year": "year years yr yrs y",
+    "quarter": "quarter qtr",
+    "month": "month months mon mons",
+    "week": "week weeks w",
+    "day": "day days d",
+    "hour": "hour hours hr hrs h",
+    "minute": "minute minutes min mins m",
+    "second": "second seconds sec secs s",
+    "millisecond": "millisecond milliseconds msec msecs ms",
+    "microsecond": "microsecond microseconds usec usecs us",
+    "nanosecond": "nanosecond nanoseconds",
+    "dow": "dow",
+    "doy": "doy",
+    "isodow": "isodow",
+    "isoyear": "isoyear",
+    "epoch": "epoch",
+}
+_PARTS = {word: part for part, words in _SPELLINGS.items() for word in words.split()}
+_CLOCK = ("hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
+
+
+def _moment(call: Call, number: int) -> Any:
+    """The type to cast a point in time to; text becomes a timestamp."""
+    kind = call.types[number]
+    if is_text(kind) or is_kind.is_null(kind):
+        return pa.timestamp("ns")
+    if is_kind.is_timestamp(kind) or is_kind.is_date(kind) or is_kind.is_time(kind):
+        return kind
+    raise refuse(call, number, "a date, a time or a timestamp")
+
+
+def _word(call: Call, number: int, known: dict[str, str], what: str) -> str:
+    TEXT(call, number)
+    given = call.literals[number]
+    word = given.as_py() if given is not None else None
+    if word is None or word.lower() not in known:
+        found = "a column" if given is None else repr(word)
+        raise FilterError(f"{call.name}: no {what} {found}; there are {', '.join(known.values())}")
+    return known[word.lower()]
+
+
+# --------------------------------------------------------------------------- date_part
+
+
+def _part_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    part = _word(call, 0, _PARTS, "part")
+    kind = call.types[1]
+    if is_kind.is_null(kind):
+        raise refuse(call, 1, "a date, a time or a timestamp")
+    if not is_kind.is_duration(kind):
+        kind = _moment(call, 1)
+    if is_kind.is_time(kind) and part not in (*_CLOCK, "epoch"):
+        raise FilterError(f"date_part: a value of type {kind} has no {part}")
+    result = {"epoch": pa.float64(), "nanosecond": pa.int64()}.get(part, pa.int32())
+    return (pa.string(), kind), result
+
+
+@function("date_part", "datepart", takes=_part_types, column=1)
+def _date_part(part: Any, moment: Any) -> Any:
+    name = _PARTS[part.as_py().lower()]
+    if name == "epoch":
+        return _epoch(moment)
+    if is_kind.is_duration(moment.type):
+        return _duration_part(name, moment)
+    kind = pa.int64() if name == "nanosecond" else pa.int32()
+    if is_kind.is_date(moment.type):
+        if name in _CLOCK:
+            return pc.if_else(pc.is_valid(moment), pa.scalar(0, kind), pa.scalar(None, kind))
+        moment = moment.cast(pa.date32())
+    return _calendar_part(name, moment).cast(kind)
+
+
+def _calendar_part(name: str, moment: Any) -> Any:
+    match name:
+        case "week":
+            return pc.iso_week(moment)
+        case "isoyear":
+            return pc.iso_year(moment)
+        case "doy":
+            return pc.day_of_year(moment)
+        case "dow":
+            return pc.day_of_week(moment, count_from_zero=True, week_start=7)
+        case "isodow":
+            return pc.day_of_week(moment, count_from_zero=False, week_start=1)
+        case "millisecond" | "microsecond" | "nanosecond":
+            return _seconds(name, moment)
+    return getattr(pc, name)(moment)
+
+
+def _seconds(name: str, moment: Any) -> Any:
+    """Seconds of the minute with their fraction, in a finer unit."""
+    made = pc.second(moment)
+    for finer in _CLOCK[3 : _CLOCK.index(name) + 1]:
+        made = pc.add(pc.multiply(made, 1000), getattr(pc, finer)(moment))
+    return made
+
+
+def _ticks(moment: Any) -> Any:
+    """Values as int64, counted in their own unit."""
+    if is_kind.is_date32(moment.type) or is_kind.is_time32(moment.type):
+        moment = moment.cast(pa.int32())
+    return moment.cast(pa.int64())
+
+
+def _epoch(moment: Any) -> Any:
+    if is_kind.is_date32(moment.type):
+        return pc.multiply(_ticks(moment).cast(pa.float64()), 86_400.0)
+    ticks = 1000 if is_kind.is_date64(moment.type) else TICKS[moment.type.unit]
+    return pc.divide(_ticks(moment).cast(pa.float64(), safe=False), float(ticks))
+
+
+def _duration_part(name: str, moment: Any) -> Any:
+    ticks = TICKS[moment.type.unit]
+    sizes = {"week": 604_800 * ticks, "day": 86_400 * ticks, "hour": 3600 * ticks}
+    sizes |= {"minute": 60 * ticks, "second": ticks}
+    kind = pa.int64() if name == "nanosecond" else pa.int32()
+    if name in sizes:
+        return _narrow(pc.divide(_ticks(moment), sizes[name]), kind)
+    finer = {"millisecond": 10**3, "microsecond": 10**6, "nanosecond": 10**9}.get(name)
+    if finer is None:
+        raise FilterError(f"date_part: a duration has no {name}")
+    more, less = max(finer // ticks, 1), max(ticks // finer, 1)
+    return _narrow(pc.divide(pc.multiply(_ticks(moment), more), less), kind)
+
+
+def _narrow(values: Any, kind: Any) -> Any:
+    """Values that do not fit become null."""
+    if kind == pa.int64():
+        return values
+    fits = pc.less_equal(pc.abs(values), 2**31 - 1)
+    return pc.if_else(fits, values, None).cast(kind)
+
+
+# --------------------------------------------------------------------------- date_trunc
+
+_UNITS = (*_CLOCK[4::-1], "day", "week", "month", "quarter", "year")
+_TRUNCATED = {word: word for word in _UNITS}
+
+
+def _trunc_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    unit = _word(call, 0, _TRUNCATED, "unit")
+    kind = _moment(call, 1)
+    if is_kind.is_time(kind) and unit not in _CLOCK:
+        raise FilterError(f"date_trunc: a value of type {kind} has no {unit}")
+    kind = pa.timestamp("ns") if is_kind.is_date(kind) else kind
+    return (pa.string(), kind), kind
+
+
+@function("date_trunc", "datetrunc", takes=_trunc_types, column=1)
+def _date_trunc(unit: Any, moment: Any) -> Any:
+    name = unit.as_py().lower()
+    coarse = {"s": "second", "ms": "millisecond", "us": "microsecond"}.get(moment.type.unit)
+    if coarse in _CLOCK and name in _CLOCK[_CLOCK.index(coarse) :]:
+        return moment
+    if not is_kind.is_time(moment.type):
+        return _floor(moment, name)
+    size = TICKS[moment.type.unit] * {"hour": 3600, "minute": 60}.get(name, 1)
+    if name in ("millisecond", "microsecond"):
+        size = TICKS[moment.type.unit] // {"millisecond": 10**3, "microsecond": 10**6}[name]
+    ticks = _ticks(moment)
+    floored = pc.multiply(pc.divide(ticks, size), size)
+    width = pa.int32() if is_kind.is_time32(moment.type) else pa.int64()
+    return floored.cast(width).cast(moment.type)
+
+
+def _floor(moment: Any, unit: str) -> Any:
+    zone = moment.type.tz
+    if zone is None:
+        return pc.floor_temporal(moment, unit=unit)
+    bare = pa.timestamp(moment.type.unit)
+    ticks = moment.cast(pa.int64())
+    if unit in _CLOCK[1:]:
+        floored = pc.floor_temporal(ticks.cast(bare), unit=unit)
+        return floored.cast(pa.int64()).cast(moment.type)
+    local = pc.local_timestamp(moment)
+    floored = pc.floor_temporal(local, unit=unit)
+    if unit == "hour":
+        # The hour stays on its side of a change of the clock.
+        ahead = pc.subtract(local.cast(pa.int64()), ticks)
+        return pc.subtract(floored.cast(pa.int64()), ahead).cast(moment.type)
+    return pc.assume_timezone(floored, zone, ambiguous="earliest", nonexistent="latest")
+
+
+# --------------------------------------------------------------------------- date_bin
+
+
+def _bin_types(call: Call) -> Types:
+    check_count(call, 2, 3)
+    if call.literals[0] is None or not is_kind.is_interval(call.types[0]):
+        raise refuse(call, 0, "a constant interval, such as interval '1 hour'")
+    kind = _moment(call, 1)
+    if is_kind.is_date(kind):
+        kind = pa.timestamp("ns")
+    elif is_kind.is_timestamp(kind) and kind.tz is not None:
+        kind = pa.timestamp("ns", kind.tz)
+    if len(call.types) == 3 and call.literals[2] is None:
+        raise refuse(call, 2, "a constant")
+    origin = (kind if is_kind.is_time(kind) else pa.timestamp("ns"),) * (len(call.types) - 2)
+    return (call.types[0], kind, *origin), kind
+
+
+@function("date_bin", takes=_bin_types, column=1)
+def _date_bin(stride: Any, moment: Any, origin: Any = None) -> Any:
+    if not stride.is_valid:
+        return pa.nulls(count_rows((moment,)), moment.type)
+    months, days, nanos = stride.as_py()
+    rows = count_rows((moment, origin))
+    if months and is_kind.is_time(moment.type):
+        raise FilterError("date_bin: an interval for times must be less than a day")
+    if months:
+        if days or nanos:
+            raise FilterError("date_bin: an interval of months cannot have days or less as well")
+        return _month_bins(int(months), spread(moment, rows), origin)
+    size = days * 86_400 * 10**9 + nanos
+    if not size:
+        raise FilterError("date_bin: the interval must not be zero")
+    if is_kind.is_time(moment.type) and abs(size) >= 86_400 * 10**9:
+        raise FilterError("date_bin: an interval for times must be less than a day")
+    ticks = 10**9 // TICKS[moment.type.unit]
+    value = _to_numpy(spread(moment, rows)) * ticks
+    begin = 0 if origin is None else _to_numpy(spread(origin, rows))
+    if origin is not None and is_kind.is_time(origin.type):
+        begin = begin * (10**9 // TICKS[origin.type.unit])
+    made = begin + (value - begin) // abs(size) * abs(size)
+    return _from_numpy(made // ticks, moment, origin)
+
+
+def _to_numpy(moment: Any) -> Any:
+    return pc.fill_null(_ticks(moment), 0).to_numpy(zero_copy_only=False)
+
+
+def _from_numpy(ticks: Any, moment: Any, origin: Any) -> Any:
+    kind = moment.type
+    made = pa.array(ticks, pa.int64())
+    made = made.cast(pa.int32()).cast(kind) if is_kind.is_time32(kind) else made.cast(kind)
+    for argument in (moment, origin):
+        if argument is not None:
+            made = pc.if_else(pc.is_valid(argument), made, pa.scalar(None, kind))
+    return made
+
+
+def _month_bins(months: int, moment: Any, origin: Any) -> Any:
+    unit = moment.type.unit
+    value = _to_numpy(moment).view(f"M8[{unit}]")
+    begin = np.zeros(1, "M8[ns]")
+    if origin is not None:
+        begin = _to_numpy(spread(origin, len(moment))).view("M8[ns]")
+    size = abs(months)
+    first = begin.astype("M8[M]")
+    passed = (value.astype("M8[M]") - first).astype(np.int64) // size
+    # The rest of the month that the origin is into may put a bin behind the value.
+    rest = begin - first.astype("M8[ns]")
+    start = (first + passed * size).astype("M8[ns]") + rest
+    late = start > value.astype("M8[ns]")
+    start = np.where(late, (first + (passed - 1) * size).astype("M8[ns]") + rest, start)
+    return _from_numpy(start.astype(f"M8[{unit}]").view(np.int64), moment, origin)
+
+
+# --------------------------------------------------------------------------- making
+
+
+def _filled(argument: Any, rows: int) -> Any:
+    return pc.fill_null(spread(argument, rows), 1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _valid(*arguments: Any) -> Any:
+    rows = count_rows(arguments)
+    made = pa.repeat(pa.scalar(True), rows)
+    for argument in arguments:
+        made = pc.and_(made, pc.is_valid(argument))
+    return made
+
+
+_YEARS = 262_143
+"""Years before and after year 0 that the reference knows."""
+
+
+@function("make_date", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.date32()))
+def _make_date(year: Any, month: Any, day: Any) -> Any:
+    rows, valid = count_rows((year, month, day)), _valid(year, month, day)
+    years, months, days = (_filled(each, rows) for each in (year, month, day))
+    inside = (months >= 1) & (months <= 12) & (np.abs(years) <= _YEARS)
+    first = np.where(inside, (years - 1970) * 12 + months - 1, 0).astype("M8[M]")
+    length = ((first + 1).astype("M8[D]") - first.astype("M8[D]")).astype(np.int64)
+    wrong = ~(inside & (days >= 1) & (days <= length)) & valid.to_numpy(zero_copy_only=False)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise FilterError(f"make_date: no date {years[row]}-{months[row]}-{days[row]}")
+    made = first.astype("M8[D]").view(np.int64) + days - 1
+    made = pa.array(np.where(wrong | ~inside, 0, made), pa.int32()).cast(pa.date32())
+    return pc.if_else(valid, made, pa.scalar(None, pa.date32()))
+
+
+@function("make_time", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.time32("s")))
+def _make_time(hour: Any, minute: Any, second: Any) -> Any:
+    rows, valid = count_rows((hour, minute, second)), _valid(hour, minute, second)
+    hours, minutes, seconds = (_filled(each, rows) for each in (hour, minute, second))
+    inside = (hours >= 0) & (hours < 24) & (minutes >= 0) & (minutes < 60)
+    inside &= (seconds >= 0) & (seconds < 60)
+    wrong = ~inside & valid.to_numpy(zero_copy_only=False)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise FilterError(f"make_time: no time {hours[row]}:{minutes[row]}:{seconds[row]}")
+    ticks = np.where(inside, hours * 3600 + minutes * 60 + seconds, 0)
+    made = pa.array(ticks, pa.int32()).cast(pa.time32("s"))
+    return pc.if_else(valid, made, pa.scalar(None, pa.time32("s")))
+
+
+# --------------------------------------------------------------------------- the present
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC).replace(tzinfo=None)
+
+
+@function("now", "current_timestamp", takes=signature(result=pa.timestamp("ns")))
+def _current_timestamp() -> Any:
+    return pa.scalar(_now(), pa.timestamp("ns"))
+
+
+@function("current_date", "today", takes=signature(result=pa.date32()))
+def _current_date() -> Any:
+    return pa.scalar(_now().date(), pa.date32())
+
+
+@function("current_time", takes=signature(result=pa.time64("ns")))
+def _current_time() -> Any:
+    return pa.scalar(_now().time(), pa.time64("ns"))
+
+
+def _local_types(call: Call) -> Types:
+    check_count(call, 1, 1)
+    kind = _moment(call, 0)
+    if not is_kind.is_timestamp(kind) or is_text(call.types[0]):
+        raise refuse(call, 0, "a timestamp")
+    return (kind,), pa.timestamp(kind.unit)
+
+
+@function("to_local_time", takes=_local_types)
+def _to_local_time(moment: Any) -> Any:
+    return moment if moment.type.tz is None else pc.local_timestamp(moment)

@@ -1,0 +1,355 @@
+"""Members of JSON columns, and what paths select in them.
+
+Members, elements and their numbers and texts are found in all rows at once, without parsing.
+Text of a number, and numbers in text, are a loop over distinct values.
+
+A path is ``$`` and steps: ``.key``, ``."key"``, ``["key"]``, ``.*``, ``[2]``, ``[last]``,
+``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
+from glaive.expr.functions.json_numbers import numbers_of, texts_of
+from glaive.expr.functions.jsonb_views import (
+    ARRAY,
+    FALSE,
+    NULL,
+    NUMBER,
+    OBJECT,
+    STRING,
+    TRUE,
+    JsonItems,
+    items_of,
+)
+from glaive.expr.functions.registry import function
+from glaive.expr.functions.values import count_rows, spread
+
+__all__: list[str] = []
+
+_WHERE = "a JSON column"
+
+# --------------------------------------------------------------------------- paths
+
+_STEP = re.compile(
+    r"""\s*(?:
+      [.:]\s*(?P<star>\*)
+    | [.:]\s*"(?P<quoted>(?:[^"\\]|\\.)*)"
+    | [.:]\s*(?P<key>[^\s.:\[\]"'?@()*=<>!&|,+\-/]+)
+    | \[\s*"(?P<inside>(?:[^"\\]|\\.)*)"\s*\]
+    | \[\s*(?P<all>\*)\s*\]
+    | \[(?P<list>[^\]"*?]+)\]
+    )""",
+    re.VERBOSE,
+)
+_PLACE = r"(-?\d{1,10}|last(?:\s*[-+]\s*\d{1,10})?)"
+_PLACES = re.compile(rf"\s*{_PLACE}\s*(?:to\s*{_PLACE}\s*)?$")
+_FIRST = re.compile(r"""[^\s$.:\[\]"'?@()*=<>!&|,+\-/]*""")
+
+Step = Callable[[JsonItems], JsonItems]
+
+
+@lru_cache(maxsize=256)
+def _steps(path: str) -> tuple[Step, ...]:
+    """Parse a path into what to do, one step after the other."""
+    text = path.strip()
+    if _FIRST.match(text) is not None:
+        text = f"$.{text}"
+    text = text.removeprefix("$")
+    steps: list[Step] = []
+    at = 0
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None:
+            raise FilterError(
+                f"JSON path {path!r}: {text[at : at + 20]!r} is no step; there are .key, "
+                '["key"], .*, [2], [last], [0, 2], [0 to 2] and [*]'
+            )
+        steps.append(_step(found, path))
+        at = found.end()
+    return tuple(steps)
+
+
+def _step(found: re.Match[str], path: str) -> Step:
+    if found["star"]:
+        return JsonItems.all_members
+    if found["all"]:
+        return JsonItems.elements
+    if found["list"] is not None:
+        return _element_step(found["list"], path)
+    quoted = found["quoted"] if found["quoted"] is not None else found["inside"]
+    key = found["key"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+    return lambda items: items.members(key)
+
+
+def _element_step(text: str, path: str) -> Step:
+    parts = []
+    for part in text.split(","):
+        found = _PLACES.match(part)
+        if found is None or any(n.isdigit() and int(n) >= 2**31 for n in found.groups() if n):
+            raise FilterError(f"JSON path {path!r}: [{text}] is no list of places from 0")
+        parts.append((_place(found[1]), _place(found[2]) if found[2] else None))
+    if len(parts) == 1 and parts[0][1] is None:
+        only = parts[0][0]
+        return lambda items: items.element(only)
+    return lambda items: _many(items, parts)
+
+
+def _place(text: str) -> Callable[[Any], Any]:
+    if not text.startswith("last"):
+        number = int(text)
+        return lambda counts: np.full(len(counts), number)
+    ahead = int(re.sub(r"\s", "", text.removeprefix("last")) or 0)
+    return lambda counts: counts - 1 + ahead
+
+
+def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
+    """Elements of each array in the order of the path, arrays in order."""
+    arrays = items.keep(items.kinds == ARRAY)
+    counts = arrays.counts()
+    which, places = [], []
+    for first, last in parts:
+        begin = first(counts)
+        end = begin if last is None else last(counts)
+        begin, end = np.maximum(begin, 0), np.minimum(end, counts - 1)
+        sizes = np.maximum(end - begin + 1, 0)
+        owner = np.repeat(np.arange(len(arrays)), sizes)
+        start = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+        which.append(owner)
+        places.append(begin[owner] + np.arange(len(owner)) - start[owner])
+    owners = np.concatenate(which)
+    order = np.argsort(owners, kind="stable")
+    chosen = np.concatenate(places)[order]
+    return arrays.keep(owners[order]).element(lambda _: chosen)
+
+
+def _select(values: Any, path: str) -> JsonItems:
+    items = items_of(values)
+    for step in _steps(path):
+        items = step(items)
+    return items
+
+
+# --------------------------------------------------------------------------- calls
+
+
+def _jsonb(values: Any) -> Any:
+    if isinstance(values, pa.ExtensionArray):
+        return encode_jsonb(values.storage)
+    return values.cast(pa.large_binary()) if values.type != pa.large_binary() else values
+
+
+def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
+    """Call ``compute(jsonb, *keys)`` once for each distinct set of keys; nulls give nulls."""
+    rows = count_rows(arguments)
+    values = spread(arguments[0], rows) if not isinstance(arguments[0], pa.Scalar) else None
+    if values is None:
+        values = pa.repeat(arguments[0], rows)
+    values = _jsonb(values)
+    if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
+        given = [other.as_py() for other in arguments[1:]]
+        return pa.nulls(rows, kind) if None in given else compute(values, *given)
+    columns = [spread(other, rows).to_pylist() for other in arguments[1:]]
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in enumerate(zip(*columns, strict=True)):
+        places.setdefault(key, []).append(row)
+    made = [
+        pa.nulls(len(some), kind)
+        if None in key
+        else compute(values.take(pa.array(some, pa.int64())), *key)
+        for key, some in places.items()
+    ]
+    order = np.argsort(np.concatenate([np.array(some) for some in places.values()]))
+    return pa.concat_arrays(made).take(pa.array(order))
+
+
+def _spread_rows(made: Any, items_rows: Any, rows: int) -> Any:
+    """Values of some rows as an array of all rows, null elsewhere."""
+    places = np.full(rows, -1)
+    places[items_rows] = np.arange(len(items_rows))
+    return made.take(pa.array(places, mask=places < 0))
+
+
+def _member(values: Any, key: str) -> JsonItems:
+    items = items_of(values)
+    found = items.members(key)
+    if re.fullmatch(r"\+?\d{1,18}", key, re.ASCII) is None:
+        return found
+    elements = items.element(int(key))
+    if not len(found):
+        return elements
+    rows = np.concatenate([found.rows, elements.rows])
+    order = np.argsort(rows, kind="stable")
+    pairs = [
+        np.concatenate([getattr(found, name), getattr(elements, name)])[order]
+        for name in ("rows", "kinds", "begin", "end")
+    ]
+    return JsonItems(found.raw, *pairs)
+
+
+@function("json_get", takes=signature(JSON, LOOSE_TEXT, result=pa.large_binary()))
+def _json_get(values: Any, key: Any) -> Any:
+    def get(values: Any, key: str) -> Any:
+        rows, documents = _member(values, key).documents()
+        return _spread_rows(documents, rows, len(values))
+
+    return _by_key(pa.large_binary(), get, values, key)
+
+
+@function("json_get_string", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
+def _json_get_string(values: Any, key: Any) -> Any:
+    def get(values: Any, key: str) -> Any:
+        found = _member(values, key)
+        if np.any(found.kinds >= OBJECT):
+            raise FilterError(f"json_get_string: member {key!r} of a row is an object or array")
+        found = found.keep(found.kinds != NULL)
+        return _spread_rows(texts_of(found), found.rows, len(values))
+
+    return _by_key(pa.string(), get, values, key)
+
+
+def _define_numbers() -> None:
+    def define(name: str, kind: Any) -> None:
+        @function(name, takes=signature(JSON, LOOSE_TEXT, result=kind))
+        def _json_get_number(values: Any, key: Any) -> Any:
+            def get(values: Any, key: str) -> Any:
+                found = _member(values, key)
+                found = found.keep(found.kinds != NULL)
+                made = numbers_of(found, kind, f"{name}: member {key!r}")
+                return _spread_rows(made, found.rows, len(values))
+
+            return _by_key(kind, get, values, key)
+
+    define("json_get_int", pa.int64())
+    define("json_get_float", pa.float64())
+
+
+_define_numbers()
+
+_TRUE_WORDS, _FALSE_WORDS = ("true", "yes"), ("false", "no")
+
+
+@function("json_get_bool", takes=signature(JSON, LOOSE_TEXT, result=pa.bool_()))
+def _json_get_bool(values: Any, key: Any) -> Any:
+    def get(values: Any, key: str) -> Any:
+        found = _member(values, key)
+        found = found.keep(found.kinds != NULL)
+        words = pc.utf8_lower(texts_of(found.keep(found.kinds < OBJECT)))
+        truth = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
+        known = pc.or_(truth, pc.is_in(words, value_set=pa.array(_FALSE_WORDS)))
+        plain = np.isin(found.kinds, (STRING, TRUE, FALSE)).all()
+        if not plain or (not pc.all(known).as_py() and len(found)):
+            raise FilterError(f"json_get_bool: member {key!r} of a row is neither true nor false")
+        return _spread_rows(truth, found.rows, len(values))
+
+    return _by_key(pa.bool_(), get, values, key)
+
+
+def _grouped(items: JsonItems, rows: int) -> tuple[Any, Any, Any]:
+    """Items of each row: how many, and where the first is."""
+    counts = np.bincount(items.rows, minlength=rows)
+    return counts, np.cumsum(counts) - counts, counts > 0
+
+
+def _selected(values: Any, path: str) -> Any:
+    """JSONB of what a path selects; several items of one row as an array."""
+    items = _select(values, path)
+    counts, first, there = _grouped(items, len(values))
+    if not len(items):
+        return pa.nulls(len(values), pa.large_binary())
+    _, documents = items.documents()
+    made = documents.take(pa.array(np.where(there, first, 0), mask=~there))
+    several = counts > 1
+    if not several.any():
+        return made
+    texts = decode_jsonb(documents, _WHERE).to_pylist()
+    joined = [
+        "[" + ",".join(texts[first[row] : first[row] + counts[row]]) + "]"
+        for row in np.flatnonzero(several)
+    ]
+    wrapped = encode_jsonb(pa.array(joined, pa.string()))
+    return pc.replace_with_mask(made, pa.array(several), wrapped)
+
+
+@function("json_extract", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
+def _json_extract(values: Any, path: Any) -> Any:
+    def extract(values: Any, path: str) -> Any:
+        return decode_jsonb(_selected(values, path), _WHERE)
+
+    return _by_key(pa.string(), extract, values, path)
+
+
+_TYPED = pa.struct(
+    [pa.field("value", pa.large_binary()), pa.field("type_tag", pa.uint8(), nullable=False)]
+)
+_TAGS = np.zeros(8, np.uint8)
+_TAGS[[TRUE, FALSE, STRING, ARRAY, OBJECT]] = (1, 1, 4, 5, 6)
+_WHOLE_TAG, _FLOAT_TAG = 2, 3
+
+
+@function("json_extract_with_type", takes=signature(JSON, LOOSE_TEXT, result=_TYPED))
+def _json_extract_with_type(values: Any, path: Any) -> Any:
+    def extract(values: Any, path: str) -> Any:
+        found = _selected(values, path)
+        items = items_of(found)
+        tags = np.zeros(len(values), np.uint8)
+        tags[items.rows] = _TAGS[items.kinds]
+        numbers = items.keep(items.kinds == NUMBER)
+        texts = texts_of(numbers).to_pylist()
+        whole = [text.lstrip("-").isdigit() and abs(int(text)) < 2**63 for text in texts]
+        tags[numbers.rows] = np.where(whole, _WHOLE_TAG, _FLOAT_TAG)
+        return pa.StructArray.from_arrays([found, pa.array(tags)], fields=list(_TYPED))
+
+    made = _by_key(_TYPED, extract, values, path)
+    tags = pc.fill_null(pc.struct_field(made, "type_tag"), 0)
+    return pa.StructArray.from_arrays([pc.struct_field(made, "value"), tags], fields=list(_TYPED))
+
+
+@function("json_exists", takes=signature(JSON, LOOSE_TEXT, result=pa.bool_()))
+def _json_exists(values: Any, path: Any) -> Any:
+    def exists(values: Any, path: str) -> Any:
+        _, _, there = _grouped(_select(values, path), len(values))
+        return pc.if_else(values.is_valid(), pa.array(there), None)
+
+    return _by_key(pa.bool_(), exists, values, path)
+
+
+@function("json_array_length", takes=signature(JSON, LOOSE_TEXT, result=pa.int64()))
+def _json_array_length(values: Any, path: Any) -> Any:
+    def length(values: Any, path: str) -> Any:
+        items = _select(values, path)
+        _, first, there = _grouped(items, len(values))
+        items = items.keep(first[there])
+        sizes = np.zeros(len(items), np.int64)
+        arrays = items.kinds == ARRAY
+        sizes[arrays] = items.keep(arrays).counts()
+        return _spread_rows(pa.array(sizes), items.rows, len(values))
+
+    return _by_key(pa.int64(), length, values, path)
+
+
+@function("json_array_contains", takes=signature(JSON, LOOSE_TEXT, LOOSE_TEXT, result=pa.bool_()))
+def _json_array_contains(values: Any, path: Any, wanted: Any) -> Any:
+    def contains(values: Any, path: str, wanted: str) -> Any:
+        items = _select(values, path)
+        elements = items.keep(items.kinds == ARRAY).elements()
+        _, documents = elements.documents()
+        same = pc.equal(decode_jsonb(documents, _WHERE), wanted)
+        plain = elements.kinds == STRING
+        raw = pc.equal(elements.payloads(), wanted.encode("utf-8", "surrogatepass"))
+        hit = np.asarray(same) | (plain & np.asarray(raw)) if len(elements) else np.zeros(0, bool)
+        found = np.bincount(elements.rows[hit], minlength=len(values)) > 0
+        return pc.if_else(values.is_valid(), pa.array(found), None)
+
+    return _by_key(pa.bool_(), contains, values, path, wanted)

@@ -1,0 +1,248 @@
+"""Values inside JSONB bytes, found in all rows at once.
+
+A ``JsonItems`` holds any number of values, each a range of bytes inside the rows' JSONB with
+its type and the row it is from. Steps of a path give the items below; nothing is parsed but
+headers and the keys of the objects that are looked into.
+
+Specification: "JSON" in ``docs/format/jsonb.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+
+__all__ = [
+    "ARRAY",
+    "FALSE",
+    "NULL",
+    "NUMBER",
+    "OBJECT",
+    "STRING",
+    "TRUE",
+    "JsonItems",
+    "items_of",
+]
+
+NULL, STRING, NUMBER, FALSE, TRUE, _CONTAINER = range(6)
+OBJECT, ARRAY = 6, 7
+"""Types of items: those of the entries, where a container is an object or an array."""
+
+_SIZE = 0x0FFF_FFFF
+_HEADERS = {4: OBJECT, 8: ARRAY}
+
+Longs = NDArray[np.int64]
+
+
+def _corrupt(expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError("JSONB", expected=expected, found=found, where="a JSON column")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonItems:
+    """Items, in the order of their rows.
+
+    Parameters
+    ----------
+    raw
+        Bytes of all rows.
+    rows
+        The row each item is from, ascending. Shape ``(n,)``.
+    kinds
+        ``NULL`` … ``ARRAY``. Shape ``(n,)``.
+    begin, end
+        The bytes of each item's payload. Shape ``(n,)``.
+    """
+
+    raw: NDArray[np.uint8]
+    rows: Longs
+    kinds: Longs
+    begin: Longs
+    end: Longs
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def keep(self, wanted: Any) -> JsonItems:
+        """Return the items at these places, or where a mask is true."""
+        return JsonItems(
+            self.raw, self.rows[wanted], self.kinds[wanted], self.begin[wanted], self.end[wanted]
+        )
+
+    def words(self, at: Longs) -> Longs:
+        """Return the big-endian words at these bytes."""
+        quarters = [self.raw[at + place].astype(np.int64) for place in range(4)]
+        return quarters[0] << 24 | quarters[1] << 16 | quarters[2] << 8 | quarters[3]
+
+    def counts(self) -> Longs:
+        """Return the children of each container: pairs of an object, items of an array."""
+        if np.any(self.end - self.begin < 4):
+            raise _corrupt("a header of 4 bytes", "fewer")
+        counts = self.words(self.begin) & _SIZE
+        entries = np.where(self.kinds == OBJECT, 2, 1) * counts
+        if np.any(self.begin + 4 + 4 * entries > self.end):
+            raise _corrupt("an entry for each child", "a shorter value")
+        return counts
+
+    def entries(self, counts: Longs) -> tuple[Longs, Longs, Longs]:
+        """Return all entries: which container, the entry word, where the payload begins."""
+        which = np.repeat(np.arange(len(self)), counts)
+        first = np.concatenate([[0], np.cumsum(counts)])
+        inside = np.arange(first[-1]) - first[:-1][which]
+        words = self.words(self.begin[which] + 4 + 4 * inside)
+        sizes = words & _SIZE
+        before = np.cumsum(sizes) - sizes
+        start = np.append(before, 0)[np.minimum(first[:-1], len(before))]
+        places = (self.begin + 4 + 4 * counts)[which] + before - start[which]
+        if np.any(places + sizes > self.end[which]):
+            raise _corrupt("payloads inside the value", "one that is longer")
+        return which, words, places
+
+    def children(self, which: Longs, words: Longs, places: Longs) -> JsonItems:
+        """Return the items of some entries of these containers."""
+        kinds, sizes = words >> 28, words & _SIZE
+        if np.any(kinds > _CONTAINER):
+            raise _corrupt(f"types 0 to {_CONTAINER}", f"{int(kinds.max())}")
+        return _typed(self.raw, self.rows[which], kinds, places, places + sizes)
+
+    def members(self, key: str) -> JsonItems:
+        """Return the member of that name of each object that has one."""
+        objects = self.keep(self.kinds == OBJECT)
+        which, words, places = objects.entries(2 * objects.counts())
+        counts = objects.counts()
+        first = np.concatenate([[0], np.cumsum(2 * counts)])[:-1]
+        wanted = np.frombuffer(key.encode("utf-8", "surrogatepass"), np.uint8)
+        is_key = np.arange(len(which)) - first[which] < counts[which]
+        found = np.flatnonzero(is_key & ((words & _SIZE) == len(wanted)))
+        for place, byte in enumerate(wanted):
+            found = found[self.raw[places[found] + place] == byte]
+        values = found + counts[which[found]]
+        return objects.children(which[values], words[values], places[values])
+
+    def all_members(self) -> JsonItems:
+        """Return the values of all members of each object."""
+        objects = self.keep(self.kinds == OBJECT)
+        counts = objects.counts()
+        which, words, places = objects.entries(2 * counts)
+        first = np.concatenate([[0], np.cumsum(2 * counts)])[:-1]
+        values = np.arange(len(which)) - first[which] >= counts[which]
+        return objects.children(which[values], words[values], places[values])
+
+    def elements(self) -> JsonItems:
+        """Return all elements of each array, and what is no array as it is."""
+        arrays = np.flatnonzero(self.kinds == ARRAY)
+        others = self.keep(self.kinds != ARRAY)
+        inner = self.keep(arrays)
+        made = inner.children(*inner.entries(inner.counts()))
+        return _merged(made, others)
+
+    def element(self, number: Any) -> JsonItems:
+        """Return one element of each array that has it.
+
+        Parameters
+        ----------
+        number
+            From 0, or a function from the lengths of the arrays to a number for each.
+        """
+        arrays = self.keep(self.kinds == ARRAY)
+        counts = arrays.counts()
+        wanted = number(counts) if callable(number) else np.full(len(arrays), number)
+        there = (wanted >= 0) & (wanted < counts)
+        which, words, places = arrays.entries(counts)
+        first = np.concatenate([[0], np.cumsum(counts)])[:-1]
+        at = (first + wanted)[there]
+        return arrays.children(which[at], words[at], places[at])
+
+    def documents(self) -> tuple[Longs, Any]:
+        """Return JSONB of each item by itself, as ``large_binary``, and the items' rows."""
+        scalar = self.kinds < OBJECT
+        sizes = self.end - self.begin
+        heads = np.where(scalar, 8, 0)
+        offsets = np.concatenate([[0], np.cumsum(sizes + heads)])
+        made = np.empty(offsets[-1], np.uint8)
+        at = offsets[:-1][scalar]
+        words = self.kinds[scalar] << 28 | sizes[scalar]
+        for place, byte in enumerate((0x20, 0, 0, 0)):
+            made[at + place] = byte
+            made[at + 4 + place] = words >> 24 - 8 * place & 0xFF
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        inside = np.arange(start[-1]) - np.repeat(start[:-1], sizes)
+        made[np.repeat(offsets[:-1] + heads, sizes) + inside] = self.raw[
+            np.repeat(self.begin, sizes) + inside
+        ]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(made)]
+        return self.rows, pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+
+    def payloads(self) -> Any:
+        """Return the payload of each item, as ``large_binary``."""
+        sizes = self.end - self.begin
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        made = self.raw[np.repeat(self.begin, sizes) + inside]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(made)]
+        return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+
+
+def _typed(
+    raw: NDArray[np.uint8], rows: Longs, kinds: Longs, begin: Longs, end: Longs
+) -> JsonItems:
+    """Tell objects from arrays."""
+    made = JsonItems(raw, rows, kinds.copy(), begin, end)
+    inner = np.flatnonzero(kinds == _CONTAINER)
+    if len(inner):
+        if np.any(end[inner] - begin[inner] < 4):
+            raise _corrupt("a header of 4 bytes", "fewer")
+        heads = raw[begin[inner]] >> 4
+        made.kinds[inner] = np.where(heads == 4, OBJECT, ARRAY)
+        if np.any((heads != 4) & (heads != 8)):
+            raise _corrupt("an object or an array", "another header")
+    return made
+
+
+def _merged(left: JsonItems, right: JsonItems) -> JsonItems:
+    rows = np.concatenate([left.rows, right.rows])
+    order = np.argsort(rows, kind="stable")
+    return JsonItems(
+        left.raw,
+        rows[order],
+        np.concatenate([left.kinds, right.kinds])[order],
+        np.concatenate([left.begin, right.begin])[order],
+        np.concatenate([left.end, right.end])[order],
+    )
+
+
+def items_of(values: Any) -> JsonItems:
+    """Return the whole value of each row that is not null and is JSONB.
+
+    Parameters
+    ----------
+    values
+        ``large_binary`` with JSONB.
+    """
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    begin, end = bounds[:-1][rows], bounds[1:][rows]
+    long = end - begin >= 4
+    heads = np.zeros(len(rows), np.int64)
+    heads[long] = raw[begin[long]] >> 4
+    # A scalar stands behind a header and its entry.
+    scalar = (heads == 2) & (end - begin >= 8)
+    items = JsonItems(raw, rows, np.full(len(rows), NULL), begin, end)
+    words = items.words(begin[scalar] + 4)
+    items.kinds[scalar] = words >> 28
+    if np.any(items.kinds[scalar] >= _CONTAINER) or np.any(
+        (words & _SIZE) + 8 != (end - begin)[scalar]
+    ):
+        raise _corrupt("one scalar behind its header", "something else")
+    items.kinds[heads == 4], items.kinds[heads == 8] = OBJECT, ARRAY
+    known = scalar | (heads == 4) | (heads == 8) | (end == begin)
+    begin = np.where(scalar, begin + 8, begin)
+    return JsonItems(raw, rows, items.kinds, begin, end).keep(known)
