@@ -20,6 +20,7 @@ from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.view import Views
+from glaive.table.load import open_latest
 from glaive.table.versions import latest
 
 __all__ = ["OpenedVersion"]
@@ -47,6 +48,14 @@ class OpenedVersion:
         # One assignment: other threads see the old version or the new one.
         snapshot = Snapshot(self.store, manifest, self._session, self.storage_options)
         self._views = Views(snapshot)
+
+    def move_to(self, manifest: Manifest) -> None:
+        """Move this object to a version that was made for it."""
+        self._open(manifest)
+
+    def at_latest(self) -> Self:
+        """The dataset at the newest version; this object stays where it is."""
+        return self._at(open_latest(self.store))
 
     @property
     def snapshot(self) -> Snapshot:

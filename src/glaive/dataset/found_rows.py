@@ -1,0 +1,64 @@
+"""Rows that a filter picks, as offsets per fragment; and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.format.fragment import Fragment
+from glaive.table.deletions import add_deletions
+from glaive.table.protocol import Offsets
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["DeletedRows", "delete_rows", "offsets_by_fragment"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Fragments with new deletion files, ids of those without rows left, and what was deleted."""
+
+    updated: tuple[Fragment, ...]
+    removed: tuple[int, ...]
+    affected: Mapping[int, Offsets]
+
+    @property
+    def count(self) -> int:
+        """Rows that were deleted."""
+        return sum(len(offsets) for offsets in self.affected.values())
+
+
+def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
+    """Physical offsets by fragment id, ascending, from row addresses in any order."""
+    addresses = np.sort(addresses)
+    fragments = (addresses >> np.uint64(32)).astype(np.int64)
+    offsets = addresses.astype(np.uint32)  # the low half
+    cuts = np.flatnonzero(np.diff(fragments)) + 1
+    starts = [0, *cuts.tolist()] if len(addresses) else []
+    parts = np.split(offsets, cuts)
+    return {int(fragments[start]): part for start, part in zip(starts, parts, strict=False)}
+
+
+def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
+    """Write deletion files for these rows: one request per fragment, two where it has one.
+
+    No version refers to the files yet. Rows deleted before do not count.
+    """
+    manifest = dataset.manifest
+    updated, removed, affected = [], [], {}
+    for fragment_id, offsets in rows.items():
+        fragment = manifest.fragment(manifest.position_of(fragment_id))
+        changed, added = add_deletions(dataset.store, manifest, fragment, offsets)
+        if not len(added):
+            continue
+        affected[fragment_id] = added
+        if changed is None:
+            removed.append(fragment_id)
+        else:
+            updated.append(changed)
+    return DeletedRows(tuple(updated), tuple(removed), affected)

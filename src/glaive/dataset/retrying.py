@@ -1,0 +1,73 @@
+"""Do a change again, for the newest version, when another writer changed the same rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.format.manifest import Manifest
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["RETRY_TIMEOUT", "with_retries"]
+
+RETRY_TIMEOUT = timedelta(seconds=30)
+"""How long changes are tried, the first attempt apart."""
+
+R = TypeVar("R")
+
+
+def with_retries(
+    dataset: OpenedVersion,
+    change: Callable[[OpenedVersion], tuple[Manifest, R]],
+    *,
+    conflict_retries: int = 10,
+    retry_timeout: timedelta = RETRY_TIMEOUT,
+) -> R:
+    """Carry out a change and move the dataset to the version it made.
+
+    Parameters
+    ----------
+    change
+        Called with a dataset at the version to be changed; commits once and returns the
+        version that was made.
+    conflict_retries
+        How often it is done again when another writer changed the same rows.
+    retry_timeout
+        No attempt is begun after this time.
+
+    Raises
+    ------
+    CommitConflictError
+        The other writer's change cannot be gone around by doing this one again.
+    CommitContentionError
+        All attempts met other writers; nothing was changed.
+    """
+    if conflict_retries < 0:
+        raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
+    if not isinstance(retry_timeout, timedelta):
+        raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
+    until = time.monotonic() + retry_timeout.total_seconds()
+    at = dataset
+    for attempt in range(conflict_retries + 1):
+        try:
+            manifest, result = change(at)
+        except CommitConflictError as error:
+            if not error.retryable:
+                raise
+            if attempt == conflict_retries or time.monotonic() >= until:
+                raise CommitContentionError(
+                    f"{dataset.uri}: other writers changed the same rows at every one of "
+                    f"{attempt + 1} attempts, the last in version {error.version} "
+                    f"({error.operation}). Nothing was changed; try again, or allow more "
+                    "conflict_retries or a longer retry_timeout."
+                ) from error
+            at = dataset.at_latest()
+        else:
+            dataset.move_to(manifest)
+            return result
+    raise AssertionError("unreachable: the last attempt returns or raises")
