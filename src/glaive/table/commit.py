@@ -27,6 +27,7 @@ from glaive.errors import (
     DatasetNotFoundError,
     NotFoundError,
     ObjectNotFoundError,
+    OptionError,
     VersionNotFoundError,
 )
 from glaive.format.flags import Feature, check_writable
@@ -208,6 +209,9 @@ class _Commit:
     def _catch_up_from_read_version(self) -> Manifest | None:
         """Bring ``base`` to the newest version; a version that is this commit is returned."""
         read = self.transaction.read_version
+        if read & DETACHED:
+            self._begin_detached(read)
+            return None
         if not read:
             try:
                 found = latest(self.store)
@@ -220,6 +224,17 @@ class _Commit:
         newest = read_hint(self.store) or latest(self.store).version
         reach = max(newest, self.base.version)
         return self._catch_up(read + 1, reach) if reach > read else None
+
+    def _begin_detached(self, read: int) -> None:
+        """Build upon a detached version, which no other comes after."""
+        if not self.options.detached:
+            raise OptionError(
+                f"version {read} of {self.store.uri} is detached: what is made of it is detached "
+                "as well. Commit with detached=True, or make the change for a version of the "
+                "history."
+            )
+        if self.base is None or self.base.version != read:
+            self.base = open_version(self.store, read)
 
     def _version_at_least(self, read: int) -> Manifest:
         try:

@@ -3,7 +3,7 @@
 An index entry names its fields and the fragments it was built from, the latter as a roaring
 bitmap in the portable layout.
 
-Specification: "Indices" in ``docs/format/manifest.md``.
+Specification: "Building the manifest" in ``docs/format/transactions.md``.
 """
 
 from __future__ import annotations
