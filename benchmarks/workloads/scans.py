@@ -17,7 +17,7 @@ WORKLOADS = [
     Workload("scan timestamp", 5, scan("table", ["time"])),
     Workload("scan int64 with nulls", 7, scan("table", ["nullable"])),
     Workload("scan string, 50 values", 8, scan("table", ["kind"])),
-    Workload("scan dictionary array", 30, scan("dictionary")),
+    Workload("scan dictionary array", 20, scan("dictionary")),
     Workload("scan text", 3, scan("table", ["text"])),
     Workload("scan table", 4, scan("table")),
 ]

@@ -219,7 +219,8 @@ def _with_items(indices: Any, items: Any, kind: Any, where: Where) -> pa.Array:
         numbers = indices.view(kind.index_type) if same and few else indices.cast(kind.index_type)
     except pa.ArrowInvalid:
         raise _mismatch(f"indices of {len(items)} items", kind, where) from None
-    return pa.DictionaryArray.from_arrays(numbers, items, ordered=kind.ordered)
+    # Whoever made the block has checked that every index has an item.
+    return pa.DictionaryArray.from_arrays(numbers, items, ordered=kind.ordered, safe=False)
 
 
 def _from_members(
