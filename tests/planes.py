@@ -24,6 +24,9 @@ def large_items() -> dict[str, pa.Array]:
         "large dictionary": pa.array(
             [f"{i % 20:02d}" * 4500 if i % 7 else None for i in range(400)]
         ),
+        "large items": pa.array(
+            [wide[i % 40] * 4 if i % 7 else None for i in range(700)]
+        ).dictionary_encode(),
         "repeated vectors": pa.FixedSizeListArray.from_arrays(pa.array(few.reshape(-1)), 4),
         "equally long": pa.array([f"{i:08d}" for i in range(3000)]),
         "all empty": pa.array([""] * 200 + [None] * 100),

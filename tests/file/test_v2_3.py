@@ -180,6 +180,17 @@ def test_nulls_have_no_value_where_values_are_large(tmp_path: Path, name: str) -
     check(store, pa.table({"c": array}))
 
 
+@pytest.mark.spec("choice-6", "indexed-1")
+def test_large_dictionaries_are_indexed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    items = [bytes(rng.integers(97, 123, 900, np.uint8)).decode() for _ in range(50)]
+    array = pa.array([None if i % 7 == 3 else items[i % 50] for i in range(900)])
+    store = LocalStore(str(tmp_path))
+    write(store, sparse(array))
+    assert planes_of(tmp_path / "one.lance") == {("sparse", "indexed")}
+    check(store, pa.table({"c": array}))
+
+
 def _pairs() -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(
         pa.StructArray.from_arrays(

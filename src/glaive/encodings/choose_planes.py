@@ -19,6 +19,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import FixedList, FixedWidth
 from glaive.arrow.build import block_from_array
 from glaive.encodings.choose import PageOptions, encode_page, single_value
+from glaive.encodings.indexed_values import LARGE_ITEMS, encode_indexed, size_of
 from glaive.encodings.levels import Levels
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.pages.constant import MAX_INLINE
@@ -127,6 +128,10 @@ def encode_sparse_page(
             once = replace(options, scalar_constants=False)
             return encode_sparse_page(array, layers, rows, once, wanted, symbols)
         return _sparse(values, [], layers, rows)
+    if kind == "mini_block_layout" and wanted.structural_encoding is None:
+        indexed = _indexed(array, page, wanted)
+        if indexed is not None:
+            return _sparse(indexed[0], indexed[1], layers, rows)
     if kind == "full_zip_layout" and valid is not None:
         # Slots that are null have no value.
         some = block_from_array(array.filter(pa.array(valid)))
@@ -138,6 +143,24 @@ def encode_sparse_page(
         page = encode_full_zip_page(some, encoding, layers=plain.layers, rows=some.count)
     values = _value_plane(page, dense=False)
     return _sparse(values, page.buffers, layers, rows)
+
+
+def _indexed(
+    array: pa.Array, page: EncodedPage, wanted: EncodingOptions
+) -> tuple[encodings23_pb2.ValuePlane, list[Any]] | None:
+    """The values of a page with a large dictionary as indexed ones, if these are smaller."""
+    layout = _page_layout(page).mini_block_layout
+    items = layout.num_dictionary_items
+    if pa.types.is_dictionary(array.type) or array.nbytes // len(array) * items < LARGE_ITEMS:
+        return None
+    found = encode_indexed(array, wanted)
+    if found is None or found.size >= sum(map(size_of, page.buffers)):
+        return None
+    values = encodings23_pb2.IndexedValues(
+        indices=found.indices.encoding.to_wire(),
+        items=_zipped(_page_layout(found.items).full_zip_layout, dense=False),
+    )
+    return encodings23_pb2.ValuePlane(indexed=values), found.buffers
 
 
 def _is_empty(kind: pa.DataType) -> bool:
