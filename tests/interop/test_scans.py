@@ -10,6 +10,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from lance.dataset import ColumnOrdering
 from tests.interop.cases import COLUMNS
@@ -113,6 +114,9 @@ FILTERS = [
     "t < timestamp '1970-01-01 01:00:00'",
     "v is not null and id < 9",
     "_rowid > 1000",
+    "_rowid in (3, 4, 900, 2400, 99999999999)",
+    "_rowid = 900 and f > 0",
+    "_rowaddr >= 4294967300 and _rowaddr < 4294967400",
     "_rowaddr > 2000 and id < 2000",
     "_row_last_updated_at_version = 1 and id < 10",
 ]
@@ -159,6 +163,11 @@ def test_dictionaries_in_filters(both: Both) -> None:
     same(both, scan(filter="d = 'k3'", columns=["id", "d"]))
     same(both, scan(filter="d in ('k1', 'k2') and f > 0", columns=["id"]))
     same(both, scan(filter="d like '%5'", columns=["id"]))
+
+
+def test_expressions_of_pyarrow(both: Both) -> None:
+    same(both, scan(filter=(pc.field("id") > 100) & (pc.field("name") == "n3")))
+    same(both, lambda one: one.count_rows(pc.field("f") < 0.5))
 
 
 def test_system_columns(both: Both) -> None:

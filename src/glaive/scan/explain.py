@@ -90,11 +90,12 @@ def _terms(found: Filter) -> list[str]:
 
 
 def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> str:
-    """Run a scan and report rows, bytes, requests and time per step.
+    """Run a scan and report rows, bytes, requests and time per step; opens files for itself.
 
     Times of steps are summed over threads, so that they may exceed the time of the whole.
     """
-    query = make_query(views, options, counting=counting)
+    apart = Views(views.snapshot.apart())  # what is kept would not be read again
+    query = make_query(apart, options, counting=counting)
     counters, meter = counters_of(query.view.snapshot.store), Meter()
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
     rows = query.count() if counting else query.table(meter).num_rows

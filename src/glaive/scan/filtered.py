@@ -18,6 +18,7 @@ from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.hits import Hits
 from glaive.scan.metrics import Meter
+from glaive.scan.narrow import narrowed
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, plan_all, row_bytes
 from glaive.scan.projection import Computed, Output
@@ -36,6 +37,9 @@ Chunk = list[Any]
 
 _PIECE_ROWS = 512 * 1024
 """Rows of a job: few enough to give every core some, many enough to be worth a take."""
+
+_FOUND_ROWS = 1024 * 1024
+"""The same where columns find the rows themselves, in less than a nanosecond each."""
 
 _PIECE_BYTES = 64 * 1024 * 1024
 """Bytes of the columns of a piece, if all rows passed; wide rows make shorter pieces."""
@@ -104,7 +108,7 @@ class Picked:
         if left == 0:
             return
         ranges = self._ranges()
-        jobs = self._pieces(ranges, _LIMITED_ROWS if left is not None else _PIECE_ROWS)
+        jobs = self._pieces(ranges, _LIMITED_ROWS if left is not None else None)
         for found in self._run(self._find, jobs, ranges, stream=True):
             for hits in found:
                 if skip >= hits.count:
@@ -189,25 +193,28 @@ class Picked:
     # ----------------------------------------------------------------- pieces
 
     def _ranges(self) -> Sequence[FragmentRows]:
-        view, options = self.view, self.options
-        return plan_all(view.snapshot, options.fragments)
+        snapshot, search = self.view.snapshot, self.search
+        if search.never:
+            return ()
+        return narrowed(snapshot, search, plan_all(snapshot, self.options.fragments))
 
     def _is_mapped(self, ranges: Sequence[FragmentRows]) -> bool:
         return self.view.fragment(ranges[0].position).mapped
 
     def _pieces(
-        self, ranges: Sequence[FragmentRows], rows: int = _PIECE_ROWS
+        self, ranges: Sequence[FragmentRows], rows: int | None = None
     ) -> Iterator[tuple[BoundFragment, RowRange]]:
+        if rows is None:
+            rows = _FOUND_ROWS if self.search.is_direct else _PIECE_ROWS
         for bound, (_, first, stop) in self._opened(ranges):
             start = first
             self.meter.count("fragments_scanned", 1)
             most = min(rows, _PIECE_BYTES // max(1, row_bytes(bound)))
             most = max(_ALIGNED, most // _ALIGNED * _ALIGNED)
             while start < stop:
-                end = stop if stop - start < 2 * most else min(stop, (start // most + 1) * most)
-                if end == stop and stop - start > most:  # two halves rather than one and a rest
-                    middle = start + (stop - start) // 2
-                    end = max(start + _ALIGNED, middle // _ALIGNED * _ALIGNED)
+                pieces = -(-(stop - start) // most)
+                end = stop if pieces == 1 else start + (stop - start) // pieces
+                end = min(stop, -(-end // _ALIGNED) * _ALIGNED)
                 yield bound, RowRange(start, end)
                 start = end
 

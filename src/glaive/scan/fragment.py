@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import as_buffer, number_array, pack_flags
 from glaive.arrow.extensions import to_type
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.presented import PresentedColumns, present
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 from glaive.format.extension import extended
@@ -24,7 +24,7 @@ from glaive.io.store import RangeReader
 from glaive.scan.cells import Cells
 from glaive.scan.projection import Projection
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SystemColumns
+from glaive.scan.system import ROW_ADDRESS, ROW_ID, SystemColumns
 
 __all__ = ["BoundFragment", "bind_fragment"]
 
@@ -43,12 +43,12 @@ class BoundFragment:
     def __init__(
         self,
         snapshot: Snapshot,
+        position: int,
         fragment: Fragment,
         projection: Projection,
         columns: Sequence[BoundColumn],
         whole: BoundColumns | None,
         readers: Sequence[RangeReader],
-        first_live: int = 0,
     ) -> None:
         # What filters see: storage types. JSON is text in results only.
         self.stored = columns
@@ -64,7 +64,7 @@ class BoundFragment:
         self.mapped = all(reader.mapped for reader in readers)
         self.rows = fragment.physical_rows
         self.live = snapshot.live_rows(fragment)
-        self._system = SystemColumns(snapshot, self.fragment, first_live)
+        self._system = SystemColumns(snapshot, position) if projection.system else None
         self.nbytes = _FRAGMENT_BYTES
         # With all columns in one file, its requests are joined.
         self._whole = whole
@@ -123,12 +123,19 @@ class BoundFragment:
             return array
         return to_type(array, column.field.type, f"column {column.field.name!r}")
 
+    @property
+    def system_columns(self) -> SystemColumns:
+        """The columns that no file has; the projection must name one of them."""
+        if self._system is None:
+            raise ColumnNotFoundError("the projection has no system columns")
+        return self._system
+
     def system(self, name: str, rows: NDArray[np.int64], *, deleted: bool = False) -> Any:
         """Values of a system column for physical rows.
 
         With ``deleted``, deleted rows are among them: they have neither id nor address.
         """
-        values = self._system.of(name, rows)
+        values = self.system_columns.of(name, rows)
         if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
             there = pack_flags(~np.isin(rows, self.live.deleted))
             return pa.Array.from_buffers(pa.uint64(), len(rows), [there, as_buffer(values)])
@@ -156,18 +163,12 @@ def bind_fragment(
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
             whole = None if projection.payloads else all_of_it
-            first = _first_live(snapshot, position, projection)
             found = BoundFragment(
-                snapshot, fragment, projection, columns, whole, [file.reader], first
+                snapshot, position, fragment, projection, columns, whole, [file.reader]
             )
             found.nbytes += all_of_it.nbytes
             return found
     return _bind_several(snapshot, position, projection, announce=announce)
-
-
-def _first_live(snapshot: Snapshot, position: int, projection: Projection) -> int:
-    """Live rows before a fragment, where anybody asks."""
-    return snapshot.row_start_list[position] if ROW_OFFSET in projection.system else 0
 
 
 def _bind_several(
@@ -214,8 +215,7 @@ def _bind_several(
     columns = _with_payloads(snapshot, fragment, projection, columns)
     single = len(bound) == 1 and all(parts) and not projection.payloads
     whole = next(iter(bound.values())) if single else None
-    first = _first_live(snapshot, position, projection)
-    found = BoundFragment(snapshot, fragment, projection, columns, whole, readers, first)
+    found = BoundFragment(snapshot, position, fragment, projection, columns, whole, readers)
     found.nbytes += sum(one.nbytes for one in bound.values())
     return found
 

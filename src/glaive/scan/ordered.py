@@ -189,8 +189,8 @@ class _Best:
             values = array.drop_null() if array.null_count else array
             if len(values) <= count or (how.nulls_first and array.null_count):
                 return None
-            way = "ascending" if how.ascending else "descending"
-            first: Any = pc.select_k_unstable(values, k=count, sort_keys=[("", way)])
+            way: Any = [("", "ascending" if how.ascending else "descending")]
+            first: Any = pc.select_k_unstable(values, k=count, sort_keys=way)
             known = self._thresholds["text"] = values[first[-1].as_py()]
         within = (pc.less_equal if how.ascending else pc.greater_equal)(array, known)
         mask = pc.fill_null(within, how.nulls_first)

@@ -150,9 +150,7 @@ def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s
     found = _by_rank(columns, how)
     if found is not None:
         return found
-    keys = [
-        key for column, one in zip(columns, how, strict=True) for key in sort_keys(column, one)
-    ]
+    keys = [key for column, one in zip(columns, how, strict=True) for key in sort_keys(column, one)]
     if not keys:
         return np.arange(len(columns[0]) if columns else 0, dtype=np.int64)
     names = [str(at) for at in range(len(keys))]

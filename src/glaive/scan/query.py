@@ -101,7 +101,7 @@ class Query:
 
     def _picked(self, meter: Meter) -> Picked:
         options = self.options
-        search = Search(
+        search = Search.of(
             self.filter,
             self.view.projection.inputs,
             statistics=options.use_stats,
@@ -123,7 +123,7 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
     FilterError
         The filter, or an expression, cannot be understood.
     """
-    if not options.use_cache:
+    if not options.use_cache or options.scan_stats_callback is not None:
         views = Views(views.snapshot.apart())
     found = None if options.filter is None else views.filter(options.filter)
     inputs = [] if found is None else list(found.columns)

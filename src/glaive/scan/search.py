@@ -24,7 +24,7 @@ from glaive.file.protocol import BoundColumn
 from glaive.scan.cells import Cells
 from glaive.scan.deletions import LiveRows
 from glaive.scan.fragment import BoundFragment
-from glaive.scan.hits import FEW, Hits, read_together
+from glaive.scan.hits import Hits, read_together
 from glaive.scan.metrics import Meter
 from glaive.scan.plan import value_bytes
 from glaive.scan.projection import Output
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Search"]
 
 Int64s = NDArray[np.int64]
+
+FEW = 0.05
+"""Share of rows up to which terms are asked about single rows, and no more about ranges."""
 
 _WINDOW_BYTES = 1024 * 1024
 """Bytes decoded at a time to test them: they stay in the second-level cache."""
@@ -65,36 +68,66 @@ class Search:
 
     Parameters
     ----------
+    terms
+        Tests that must all pass.
     inputs
-        Where its columns are, by path.
+        Where their columns are, by path.
+    never
+        Whether no row can pass.
     statistics
         Whether to look at statistics first.
     deleted
         Whether deleted rows may pass.
     """
 
-    filter: Filter | None
+    terms: Sequence[Term]
     inputs: Mapping[str, Output]
+    never: bool = False
     statistics: bool = True
     deleted: bool = False
     meter: Meter = field(default_factory=Meter)
 
+    @classmethod
+    def of(
+        cls,
+        found: Filter | None,
+        inputs: Mapping[str, Output],
+        *,
+        statistics: bool,
+        deleted: bool,
+        meter: Meter,
+    ) -> Search:
+        """A search by a filter, its terms in the order of what they cost."""
+
+        def cost(term: Term) -> int:
+            if term.condition is None:
+                return 2
+            return 1 if inputs[term.condition[0]].system is None else 0
+
+        terms = () if found is None else tuple(sorted(found.terms, key=cost))
+        never = found is not None and found.never
+        return cls(terms, inputs, never, statistics, deleted, meter)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether all terms are conditions, which columns may answer themselves."""
+        return bool(self.terms) and all(one.condition is not None for one in self.terms)
+
     def passing(self, cells: Cells) -> NDArray[np.bool_]:
         """Which rows pass, one flag each."""
-        if self.filter is not None and self.filter.never:
+        if self.never:
             return np.zeros(cells.count, np.bool_)
-        return self._flags(self._terms, cells)
+        return self._flags(self.terms, cells)
 
     def find(self, bound: BoundFragment, start: int, stop: int) -> Iterator[Hits]:
         """The hits among physical rows ``start`` to ``stop``, in order, in one or more parts."""
-        terms = self._terms
-        if start >= stop or (self.filter is not None and self.filter.never):
+        if start >= stop or self.never:
             return
         self.meter.count("rows_scanned", stop - start)
         for part in self._prune(bound, RowRange(start, stop)):
             rest: list[Term] = []
             rows: Int64s | None = None
-            for term in terms:
+            for term in self.terms:
                 found = None
                 if rows is None or len(rows) > FEW * (part.stop - part.start):
                     found = self._fused(bound, term, part)
@@ -117,16 +150,12 @@ class Search:
 
     # ------------------------------------------------------------------ steps
 
-    @property
-    def _terms(self) -> Sequence[Term]:
-        return () if self.filter is None else self.filter.terms
-
     def _prune(self, bound: BoundFragment, whole: RowRange) -> list[RowRange]:
         """The parts of a range that statistics do not rule out."""
         parts = [whole]
         if not self.statistics:
             return parts
-        for term in self._terms:
+        for term in self.terms:
             known = self._condition(term)
             if known is not None:
                 condition, at = known
@@ -157,7 +186,12 @@ class Search:
                 return None
             path = term.columns[0]
             place = self.inputs[path]
-            if place.system is not None or place.path:
+            if place.system is not None:
+                if term.condition is None or self.deleted:  # deleted rows have no ids
+                    return None
+                columns = bound.system_columns
+                return columns.find(place.system, term.condition[1], part.start, part.stop)
+            if place.path:
                 return None
 
             def passing(entries: pa.Array) -> pa.BooleanArray:

@@ -44,8 +44,8 @@ _MOST_BYTES = 4 * 1024 * 1024
 class SmallFragments:
     """Neighbouring ranges of a plan, each the whole of a small fragment.
 
-    The files at ``paths`` have columns ``column_indices`` for ``fields``, in this order. ``deleted``
-    tells in which of them rows are deleted.
+    The files at ``paths`` have columns ``column_indices`` for ``fields``, in this order.
+    ``deleted`` tells in which of them rows are deleted.
     """
 
     ranges: Sequence[FragmentRows]
@@ -89,10 +89,8 @@ class SmallFragments:
         snapshot = view.snapshot
         parts = []
         for one in self.ranges:
-            fragment = snapshot.manifest.fragment(one.position)
-            first = snapshot.row_start_list[one.position]
             rows = np.arange(one.stop, dtype=np.int64)
-            parts.append(SystemColumns(snapshot, fragment, first).of(name, rows))
+            parts.append(SystemColumns(snapshot, one.position).of(name, rows))
         return number_array(np.concatenate(parts))
 
     def _fields(self, view: View) -> list[list[pa.Array]] | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import flags_of, items_of, number_array
+from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
-from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.scan.snapshot import Snapshot
+from glaive.table.lineage import Lineage, load_lineage
 
 __all__ = [
     "CREATED_AT",
@@ -22,6 +24,8 @@ __all__ = [
     "SYSTEM_COLUMNS",
     "UPDATED_AT",
     "SystemColumns",
+    "bounds",
+    "numbers",
 ]
 
 ROW_ID = "_rowid"
@@ -35,6 +39,10 @@ SYSTEM_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
 )
 """Their names and types."""
 
+_LINEAGE: Mapping[str, Lineage] = MappingProxyType(
+    {ROW_ID: "row_ids", CREATED_AT: "created_at", UPDATED_AT: "updated_at"}
+)
+_HIGHEST = 2**64 - 1
 _FIRST_VERSION = 1
 """What rows have as versions in datasets that do not keep them."""
 
@@ -42,37 +50,73 @@ _FIRST_VERSION = 1
 class SystemColumns:
     """The system columns of one fragment, each worked out when first asked for."""
 
-    __slots__ = ("_deleted", "_fragment", "_ids", "_kept", "_where", "first_live", "stable")
+    __slots__ = ("_deleted", "_first_live", "_ids", "_kept", "_load", "rows", "stable")
 
-    def __init__(self, snapshot: Snapshot, fragment: Fragment, first_live: int) -> None:
-        self._fragment = fragment
-        self._where = f"{snapshot.manifest.where}, fragment {fragment.id}"
+    def __init__(self, snapshot: Snapshot, position: int) -> None:
+        fragment = snapshot.manifest.fragment(position)
+        # Not the snapshot: what the session keeps must not keep the session.
+        store, manifest = snapshot.store, snapshot.manifest
+
+        def load(what: Lineage) -> NDArray[np.uint64]:
+            return load_lineage(store, manifest, manifest.fragment(position), what)
+
+        self._load = load
         self._kept: dict[str, NDArray[np.uint64]] = {}
         live = snapshot.live_rows(fragment)
         self._deleted = None if live is None else live.deleted
         self._ids = fragment.id << 32
-        self.first_live = first_live
+        self._first_live = snapshot.row_start_list[position]
+        self.rows = fragment.physical_rows
         self.stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
 
     def of(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Values of a column for physical rows, deleted ones included."""
         if name == ROW_OFFSET:
-            before: NDArray[np.int64] = rows + self.first_live
+            before: NDArray[np.int64] = rows + self._first_live
             if self._deleted is not None:
                 before = before - np.searchsorted(self._deleted, rows)
             return before.astype(np.uint64)
-        if name == ROW_ADDRESS or (name == ROW_ID and not self.stable):
+        if self._is_address(name):
             return rows.astype(np.uint64) + np.uint64(self._ids)
         found = self._kept.get(name)
         if found is None:
             found = self._kept[name] = self._decode(name)
         return found[rows]
 
+    def find(self, name: str, condition: Condition, start: int, stop: int) -> NDArray[np.int64]:
+        """The rows from ``start`` to ``stop`` whose value passes, ascending."""
+        if self._is_address(name):
+            if isinstance(condition, InRange):
+                first, last = bounds(condition)
+                first, last = max(start, first - self._ids), min(stop - 1, last - self._ids)
+                return np.arange(first, max(first, last + 1), dtype=np.int64)
+            if isinstance(condition, IsOneOf) and not condition.negated:
+                rows = np.unique(numbers(condition)).astype(object) - self._ids
+                return np.array([one for one in rows if start <= one < stop], np.int64)
+        values = self.of(name, np.arange(start, stop, dtype=np.int64))
+        mask: Any = condition.mask(number_array(values))
+        flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
+        return np.flatnonzero(flags) + start
+
+    def _is_address(self, name: str) -> bool:
+        return name == ROW_ADDRESS or (name == ROW_ID and not self.stable)
+
     def _decode(self, name: str) -> NDArray[np.uint64]:
-        one, rows = self._fragment, self._fragment.physical_rows
-        if name == ROW_ID:
-            return decode_row_ids(one.row_ids or b"", rows, where=self._where)
-        wire = one.created_at if name == CREATED_AT else one.updated_at
-        if wire is None:
-            return np.full(rows, _FIRST_VERSION, np.uint64)
-        return decode_versions(wire, rows, where=self._where)
+        if name != ROW_ID and not self.stable:
+            return np.full(self.rows, _FIRST_VERSION, np.uint64)
+        return self._load(_LINEAGE[name])
+
+
+def bounds(condition: InRange) -> tuple[int, int]:
+    """Lowest and highest number of a range, both included."""
+    least: Any = condition.low
+    most: Any = condition.high
+    low = 0 if least is None else least.as_py() + (not condition.low_included)
+    high = _HIGHEST if most is None else most.as_py() - (not condition.high_included)
+    return low, high
+
+
+def numbers(condition: IsOneOf) -> NDArray[np.uint64]:
+    """The numbers of a set."""
+    values: Any = condition.values.drop_null().cast(pa.uint64())
+    return items_of(values.buffers()[1], np.uint64, len(values), 8 * values.offset)
