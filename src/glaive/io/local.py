@@ -9,54 +9,49 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from stat import S_ISDIR
 
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.errors import StoreError
+from glaive.errors import OptionError, StoreError
 from glaive.io.failures import from_system
+from glaive.io.local_sink import TEMPORARY, LocalSink
 from glaive.io.mapped import MappedReader
-from glaive.io.reserve import STEP, release, reserve
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 
-__all__ = ["LocalSink", "LocalStore"]
+__all__ = ["LocalStore"]
 
-_TEMPORARY = ".tmp"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SLICE = 8 * 1024 * 1024
-"""Bytes per system call: large writes go to the page cache fastest in slices."""
+"""Bytes per system call for what follows."""
 _SMALL = 64 * 1024
-_PIECES = 512
-"""Pieces per ``writev``; POSIX promises 1024 on the systems we know, 16 at least."""
-_NO_LINKS = {
-    errno.EPERM,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EMLINK,
-    errno.EINVAL,
-}
 
 
 class LocalStore:
     """A directory. Made without touching the disk; directories appear when first written to.
 
-    ``options`` are storage options for places that the dataset names elsewhere.
+    ``options`` are storage options: ``fsync`` (``true`` or ``false``) says whether what becomes
+    visible is forced to disk before, in place of ``GLAIVE_FSYNC``; the others are for places that
+    the dataset names elsewhere.
+
+    Raises
+    ------
+    OptionError
+        ``fsync`` is neither true nor false.
     """
 
-    __slots__ = ("counters", "options", "root")
+    __slots__ = ("counters", "fsync", "options", "root")
 
     def __init__(
         self, root: str | os.PathLike[str], options: Mapping[str, str] | None = None
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self.options: Mapping[str, str] = options or {}
+        self.fsync = _fsync(self.options) if options else settings.fsync
         self.counters = IoCounters()
 
     def __repr__(self) -> str:
@@ -133,7 +128,7 @@ class LocalStore:
 
     def create(self, path: str) -> LocalSink:
         """Start writing a file; its directory is made when there is none."""
-        return LocalSink(self.full(path), self.counters)
+        return LocalSink(self.full(path), self.counters, fsync=self.fsync)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order; each is looked at when it comes."""
@@ -215,85 +210,18 @@ class LocalStore:
                 raise from_system(error, full, "delete") from None
 
 
-_RESERVE_FROM = 1024 * 1024
-"""Bytes of one write from which blocks are reserved ahead."""
+def _fsync(options: Mapping[str, str]) -> bool:
+    """Whether the options, else the settings, ask for files to be forced to disk."""
+    for key, value in options.items():
+        if key.lower() == "fsync":
+            found = _SWITCHES.get(value.lower())
+            if found is None:
+                raise OptionError(f"storage_options: fsync is true or false, found {value!r}")
+            return found
+    return settings.fsync
 
 
-class LocalSink:
-    """A file being written under a temporary name.
-
-    Pieces go straight to the operating system, so they may be reused after ``write``.
-    """
-
-    __slots__ = ("_counters", "_fd", "_full", "_reserved", "_temporary", "position")
-
-    def __init__(self, full: str, counters: IoCounters) -> None:
-        self._full, self._counters = full, counters
-        folder, _, name = full.rpartition("/")
-        self._temporary = f"{folder}/.{name}.{secrets.token_hex(8)}{_TEMPORARY}"
-        self.position = 0
-        self._reserved = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        try:
-            try:
-                self._fd = os.open(self._temporary, flags, 0o666)
-            except FileNotFoundError:
-                os.makedirs(folder, exist_ok=True)
-                self._fd = os.open(self._temporary, flags, 0o666)
-        except OSError as error:
-            raise self._failed(error, full) from None
-
-    def write(self, data: Sequence[BytesLike]) -> None:
-        """Append pieces with as few system calls as possible."""
-        if self._fd < 0:
-            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        size = sum(memoryview(piece).nbytes for piece in data)
-        if size >= _RESERVE_FROM and self.position + size > self._reserved:
-            ahead = max(size, STEP)
-            self._reserved = reserve(self._fd, max(self.position, self._reserved), ahead)
-        try:
-            self.position += _write_all(self._fd, data)
-        except OSError as error:
-            raise self._failed(error, self._full) from None
-
-    def finish(self) -> int:
-        """Rename the file into place; returns its size in bytes."""
-        self.place("overwrite")
-        return self.position
-
-    def place(self, mode: PutMode) -> None:
-        """Make the file visible, over another one or only where there is none."""
-        if self._fd < 0:
-            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        try:
-            if self._reserved > self.position:
-                release(self._fd, self.position)
-            if settings.fsync:
-                os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-            if mode == "create":
-                _link(self._temporary, self._full)
-            else:
-                os.replace(self._temporary, self._full)
-            if settings.fsync:
-                _sync_folder(os.path.dirname(self._full))
-        except OSError as error:
-            self.abort()
-            raise self._failed(error, self._full) from None
-        self._counters.add_write(1, self.position)
-
-    def abort(self) -> None:
-        """Remove what was written; safe to call twice and after a failure."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        with suppress(OSError):
-            os.unlink(self._temporary)
-
-    @staticmethod
-    def _failed(error: OSError, path: str) -> StoreError:
-        return error if isinstance(error, StoreError) else from_system(error, path, "write")
+_SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
 
 def _listdir(full: str) -> Sequence[str]:
@@ -305,78 +233,13 @@ def _listdir(full: str) -> Sequence[str]:
         raise from_system(error, full, "list") from None
 
 
-def _write_all(fd: int, data: Sequence[BytesLike]) -> int:
-    """Write all pieces; returns their size in bytes."""
-    pending: list[memoryview] = []
-    waiting = total = 0
-    for piece in data:
-        view = memoryview(piece)
-        size = view.nbytes
-        if size == 0:
-            continue
-        if view.format != "B" or view.ndim != 1:
-            view = view.cast("B")
-        total += size
-        if waiting + size <= _SLICE and len(pending) < _PIECES:
-            pending.append(view)
-            waiting += size
-            continue
-        _flush(fd, pending)
-        for start in range(0, size - size % _SLICE, _SLICE):
-            _flush(fd, [view[start : start + _SLICE]])
-        rest = view[size - size % _SLICE :]
-        pending, waiting = [rest] if rest.nbytes else [], rest.nbytes
-    _flush(fd, pending)
-    return total
-
-
-def _flush(fd: int, views: list[memoryview]) -> None:
-    """Write views, again from where a short write stopped."""
-    while views:
-        if len(views) == 1 or not hasattr(os, "writev"):
-            done = os.write(fd, views[0])
-        else:
-            done = os.writev(fd, views)
-        at = 0
-        while at < len(views) and done >= views[at].nbytes:
-            done -= views[at].nbytes
-            at += 1
-        views = views[at:]
-        if done:
-            views[0] = views[0][done:]
-
-
-def _link(temporary: str, full: str) -> None:
-    """Give a file its final name only if the name is free, in one step."""
-    try:
-        os.link(temporary, full)
-    except OSError as error:
-        if isinstance(error, FileExistsError) or error.errno not in _NO_LINKS:
-            raise
-        # No hard links here (FAT, some network mounts). Taking the name first decides who
-        # wins; for an instant others may see the object empty, hence shorter than any
-        # manifest can be.
-        os.close(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        os.replace(temporary, full)
-    else:
-        os.unlink(temporary)
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _rest(fd: int) -> Iterator[bytes]:
     while data := os.read(fd, _SLICE):
         yield data
 
 
 def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(_TEMPORARY)
+    return name.startswith(".") and name.endswith(TEMPORARY)
 
 
 def _status(full: str) -> os.stat_result | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-__all__ = ["IoCounters", "IOStats", "counters_of"]
+__all__ = ["IOStats", "IoCounters", "counters_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -1,0 +1,191 @@
+"""Storage options, the bound on requests, repeated reads, and the count of both."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import OptionError, StoreError
+from glaive.io.counting import CountingStore
+from glaive.io.gate import Gate
+from glaive.io.local import LocalStore
+from glaive.io.retry import is_transient, repeating
+from glaive.io.stats import IoCounters, IOStats, counters_of
+from glaive.io.storage_options import MAX_RETRIES, StoreKind, read_options, settle
+from glaive.io.uri import open_store
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("kind", "given_key", "full"),
+        [
+            ("s3", "region", "aws_region"),
+            ("s3", "AWS_ENDPOINT_URL", "aws_endpoint"),
+            ("s3", "token", "aws_session_token"),
+            ("gs", "service_account_key", "google_service_account_key"),
+            ("gs", "GOOGLE_STORAGE_TOKEN", "google_bearer_token"),
+            ("az", "account_name", "azure_storage_account_name"),
+            ("az", "azure_storage_sas_token", "azure_storage_sas_key"),
+        ],
+    )
+    def test_spellings_come_to_one_name(self, kind: StoreKind, given_key: str, full: str) -> None:
+        assert read_options(kind, {given_key: "x"}, uri="u").config == {full: "x"}
+
+    def test_full_names_win_then_those_in_other_letters(self) -> None:
+        options = {"region": "c", "AWS_REGION": "b", "aws_region": "a"}
+        assert read_options("s3", options, uri="u").config == {"aws_region": "a"}
+        del options["aws_region"]
+        assert read_options("s3", options, uri="u").config == {"aws_region": "b"}
+
+    def test_the_client_and_the_repetitions_are_told_apart(self) -> None:
+        options = {"TIMEOUT": "3s", "client_max_retries": "7", "Client_Retry_Timeout": "9"}
+        found = read_options("s3", options, uri="u")
+        assert found.client == {"timeout": "3s"}
+        assert found.retry == {"max_retries": 7, "retry_timeout": timedelta(seconds=9)}
+        assert found.config == {}
+
+    @pytest.mark.parametrize("value", ["", "many", "-1", "1.5"])
+    def test_a_number_that_is_none_counts_as_not_given(self, value: str) -> None:
+        found = read_options("s3", {"client_max_retries": value}, uri="u")
+        assert found.retry["max_retries"] == MAX_RETRIES
+
+    def test_values_become_text(self) -> None:
+        assert settle({"a": True, "b": 5, "c": "x"}) == {"a": "true", "b": "5", "c": "x"}
+        assert settle(None) == {}
+
+    @pytest.mark.parametrize("options", [{"a": None}, {"a": b"x"}, {5: "x"}])
+    def test_what_is_no_option_is_refused(self, options: Any) -> None:
+        with pytest.raises(OptionError, match="storage_options"):
+            open_store("memory://x/y", options)
+
+    @given(st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=5))
+    def test_no_options_break_it(self, options: dict[str, str]) -> None:
+        for kind in get_args(StoreKind):
+            read_options(kind, options, uri="u")
+
+
+class TestForcing:
+    @pytest.mark.parametrize("value", ["true", "1", "ON"])
+    def test_files_and_directories_are_forced_to_disk_where_asked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        forced: list[bool] = []
+        monkeypatch.setattr(
+            os, "fsync", lambda fd: forced.append(stat.S_ISDIR(os.fstat(fd).st_mode))
+        )
+        LocalStore(tmp_path, {"FSYNC": value}).put("x", [b"1"], mode="create")
+        assert forced == [False, True]
+        LocalStore(tmp_path, {"fsync": "false"}).put("y", [b"1"])
+        assert forced == [False, True]
+
+    def test_other_values_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(OptionError, match="fsync is true or false, found 'maybe'"):
+            open_store(tmp_path, {"fsync": "maybe"})
+
+
+class TestGate:
+    def test_no_more_than_its_width_pass(self) -> None:
+        gate, under_way, most = Gate(5), [0], [0]
+        lock = threading.Lock()
+
+        def work(requests: int) -> None:
+            with gate.passing(requests):
+                with lock:
+                    under_way[0] += requests
+                    most[0] = max(most[0], under_way[0])
+                time.sleep(0.001)
+                with lock:
+                    under_way[0] -= requests
+
+        threads = [threading.Thread(target=work, args=(1 + i % 3,)) for i in range(30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert under_way == [0]
+        assert 3 <= most[0] <= 5
+
+    def test_one_that_wants_more_passes_alone_and_a_failure_makes_room(self) -> None:
+        gate = Gate(2)
+        with pytest.raises(RuntimeError), gate.passing(10):
+            raise RuntimeError
+        with gate.passing(2):
+            pass
+
+
+class TestRepeating:
+    @staticmethod
+    def failing(times: int, error: Exception) -> tuple[Callable[[], str], list[int]]:
+        calls: list[int] = []
+
+        def read() -> str:
+            calls.append(1)
+            if len(calls) <= times:
+                raise error
+            return "read"
+
+        return read, calls
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ConnectionResetError("by peer"),
+            TimeoutError("too long"),
+            OSError("error: request or response body error"),
+            ValueError("connection closed before message completed"),
+        ],
+    )
+    def test_what_broke_off_is_asked_for_again(self, error: Exception) -> None:
+        read, calls = self.failing(2, error)
+        assert repeating(read, 2, refusals=(Exception,)) == "read"
+        assert len(calls) == 3
+        read, calls = self.failing(3, error)
+        with pytest.raises(type(error)):
+            repeating(read, 2, refusals=(Exception,))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            FileNotFoundError("timeout.lance"),
+            PermissionError("body"),
+            OSError("no such bucket"),
+            OSError("error sending request, after 3 retries, timed out"),
+            StoreError("refused"),
+        ],
+    )
+    def test_what_will_not_help_is_not_repeated(self, error: Exception) -> None:
+        assert not is_transient(error)
+        read, calls = self.failing(1, error)
+        with pytest.raises(type(error)):
+            repeating(read, 5, refusals=(Exception,))
+        assert len(calls) == 1
+
+
+class TestCounters:
+    def test_they_add_up_and_begin_anew(self) -> None:
+        counters = IoCounters()
+        counters.add_read(2, 30)
+        counters.add_write(1, 7)
+        counters.add_read(1, 5)
+        expected = IOStats(read_iops=3, read_bytes=35, write_iops=1, written_bytes=7)
+        assert counters.snapshot() == counters.snapshot() == expected
+        assert counters.take() == expected
+        assert counters.snapshot() == IOStats()
+        assert repr(expected) == (
+            "IOStats(read_iops=3, read_bytes=35, write_iops=1, write_bytes=7)"
+        )
+
+    def test_those_of_a_wrapped_store_are_found(self, tmp_path: Path) -> None:
+        store = LocalStore(tmp_path)
+        assert counters_of(CountingStore(store)) is store.counters
+        assert counters_of(object()).snapshot() == IOStats()
