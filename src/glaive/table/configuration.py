@@ -38,10 +38,10 @@ def set_entries(entries: MutableMapping[str, Any], updates: UpdateMap, *, raw: b
 def changed_config(message: UpdateConfig) -> frozenset[str]:
     """Keys of the table's configuration that are set or removed."""
     old = set(message.upsert_values) | set(message.delete_keys)
-    return changed_keys(message.config_updates) | old
+    return _changed_keys(message.config_updates) | old
 
 
-def changed_keys(updates: UpdateMap) -> frozenset[str]:
+def _changed_keys(updates: UpdateMap) -> frozenset[str]:
     """Keys that are set or removed; :data:`EVERYTHING` as well if the rest is removed."""
     listed = frozenset(one.key for one in updates.update_entries)
     return listed | EVERYTHING if updates.replace else listed
@@ -53,8 +53,8 @@ def same_keys(mine: UpdateConfig, theirs: UpdateConfig) -> str | None:
         ("configuration", changed_config(mine), changed_config(theirs)),
         (
             "table metadata",
-            changed_keys(mine.table_metadata_updates),
-            changed_keys(theirs.table_metadata_updates),
+            _changed_keys(mine.table_metadata_updates),
+            _changed_keys(theirs.table_metadata_updates),
         ),
     ):
         both = sorted(one & other) or (one and other and one | other >= EVERYTHING)

@@ -34,7 +34,7 @@ def changed_fragments(theirs: Operation) -> frozenset[int]:
         case "update":
             return _ids(message.updated_fragments) | frozenset(message.removed_fragment_ids)
         case "rewrite":
-            return old_fragments(message)
+            return _old_fragments(message)
         case "data_replacement":
             return frozenset(one.fragment_id for one in message.replacements)
         case "data_overlay":
@@ -52,12 +52,12 @@ def removed_fragments(theirs: Operation) -> frozenset[int]:
         case "update":
             return frozenset(message.removed_fragment_ids)
         case "rewrite":
-            return old_fragments(message)
+            return _old_fragments(message)
         case _:
             return frozenset()
 
 
-def old_fragments(message: table_pb2.Transaction.Rewrite) -> frozenset[int]:
+def _old_fragments(message: table_pb2.Transaction.Rewrite) -> frozenset[int]:
     """Ids of the fragments that a rewrite replaced."""
     found = _ids(message.old_fragments)
     for group in message.groups:
