@@ -180,6 +180,21 @@ def test_nulls_have_no_value_where_values_are_large(tmp_path: Path, name: str) -
     check(store, pa.table({"c": array}))
 
 
+@pytest.mark.spec("choice-7", "rle-5")
+@pytest.mark.parametrize("tier", ["numpy", "numba"])
+def test_values_of_runs_are_packed(tmp_path: Path, tier: Tier) -> None:
+    rng = np.random.default_rng(0)
+    runs = np.repeat(rng.integers(0, 1 << 20, 2000), rng.integers(2, 9, 2000)).astype("i4")
+    array = pa.array(runs, mask=np.arange(len(runs)) % 500 < 3)
+    store = LocalStore(str(tmp_path))
+    with force_tier(tier):
+        write(store, pa.table({"c": array}))
+        (layout,) = layouts_of(tmp_path / "one.lance")
+        rle = layout.values.chunked.value_compression.rle
+        assert rle.values.WhichOneof("compression") == "out_of_line_bitpacking"
+        check(store, pa.table({"c": array}))
+
+
 @pytest.mark.spec("choice-6", "indexed-1")
 def test_large_dictionaries_are_indexed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

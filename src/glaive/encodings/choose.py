@@ -22,6 +22,7 @@ from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
 from glaive.encodings.choose_packed import encode_packed_page
+from glaive.encodings.choose_runs import with_packed_runs
 from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
 from glaive.encodings.choose_tiny import MINIBLOCK_MAX_VALUE, encode_tiny_page
 from glaive.encodings.compression import Scheme
@@ -60,6 +61,7 @@ class PageOptions:
     dictionary_bits: frozenset[int]
     level_runs: bool
     dictionary_compression: Scheme | None
+    packed_runs: bool = False
 
 
 def encode_page(
@@ -115,7 +117,7 @@ def encode_page(
     widest = stats.longest if stats is not None else _width(array.type)
     bare = isinstance(block, FixedList) and not widest  # validity and no values
     if not bare and _in_chunks(widest, options, wanted):
-        encoding = _mini_encoding(block, stats, array.type, wanted)
+        encoding = _mini_encoding(block, stats, array.type, wanted, options)
         if free and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
         page = _mini_page(block, encoding, None, levels, rows, options)
@@ -241,13 +243,18 @@ def _mini_page(
 
 
 def _mini_encoding(
-    block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
+    block: Block,
+    stats: VariableStats | None,
+    kind: pa.DataType,
+    wanted: EncodingOptions,
+    options: PageOptions,
 ) -> ValueEncoding:
     """The encoding of values in chunks."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block)
     if isinstance(block, FixedWidth):
-        return fixed_encoding(FixedStats(block), wanted)
+        encoding = fixed_encoding(FixedStats(block), wanted)
+        return with_packed_runs(block, encoding) if options.packed_runs else encoding
     if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
     return mini_text_encoding(stats, kind, wanted)

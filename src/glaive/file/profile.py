@@ -37,6 +37,8 @@ class FormatProfile:
         Run-length encoding may be used for levels.
     dictionary_compression
         Dictionaries are compressed with this scheme (None: never).
+    packed_runs
+        The values of runs may be packed.
     types
         Names of the types that this version has beyond those of all; see
         ``glaive.file.types.FEATURES``.
@@ -56,6 +58,7 @@ class FormatProfile:
     dictionary_bits: frozenset[int]
     level_runs: bool
     dictionary_compression: Literal["lz4", "zstd"] | None
+    packed_runs: bool = False
     types: frozenset[str] = frozenset()
     pages: Literal["layouts", "arrays", "planes"] = "layouts"
     stable: bool = True

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.compression import decompress
 from glaive.encodings.numbers import Numbers, numbers_of
-from glaive.encodings.protocol import EncodedBlocks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.stats import WORD_BITS, fixed_width
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
@@ -175,6 +175,25 @@ class NestedRuns(ValueEncoding):
             found=f"{runs[at]} runs that do not",
             where=where,
         )
+
+    def encode_mini(self, block: Block) -> EncodedChunks:
+        """Cut into chunks as plain run-length encoding does, then encode the values of the runs.
+
+        Raises
+        ------
+        SchemaError
+            Lengths are other than bytes.
+        """
+        from glaive.encodings.values.rle import RunLength
+
+        if self.lengths != Flat(8):
+            raise SchemaError("lengths of runs in chunks are written as bytes")
+        bits = self.number_bits or 0
+        plain = RunLength(bits).encode_mini(block)
+        runs = plain.sizes[1]
+        values = FixedWidth(as_buffer(plain.buffers[0]), bits, int(runs.sum()))
+        encoded = self.values.encode_blocks(values, runs)
+        return EncodedChunks((encoded.data, plain.buffers[1]), (encoded.sizes, runs), plain.counts)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Encode one block of values.

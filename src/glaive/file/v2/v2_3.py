@@ -15,6 +15,7 @@ V2_3 = replace(
     footer=(2, 3),
     on_disk=((2, 3),),
     pages="planes",
+    packed_runs=True,
     types=(
         V2_2.types
         - {"binary of 0 bytes", "large binary with lance-encoding:blob"}

@@ -104,6 +104,7 @@ class FileV2Writer:
             dictionary_bits=profile.dictionary_bits,
             level_runs=profile.level_runs,
             dictionary_compression=profile.dictionary_compression,
+            packed_runs=profile.packed_runs,
         )
         column_of, nodes = self._trees(schema)
         self._column_of = column_of
