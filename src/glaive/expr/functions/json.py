@@ -55,7 +55,7 @@ _STEP = re.compile(
 )
 _PLACE = r"(-?\d{1,10}|last(?:\s*[-+]\s*\d{1,10})?)"
 _PLACES = re.compile(rf"\s*{_PLACE}\s*(?:to\s*{_PLACE}\s*)?$")
-_FIRST = re.compile(r"""[^\s$.:\[\]"'?@()*=<>!&|,+\-/]*""")
+_FIRST = re.compile(r"""[^\s$.:\[\]"'?@()*=<>!&|,+\-/]+""")
 
 Step = Callable[[JsonItems], JsonItems]
 

@@ -9,22 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.expr.functions.coercion import refuse
-from glaive.expr.functions.registry import Call
-
-__all__ = ["ListParts", "list_type"]
-
-
-def list_type(call: Call, number: int) -> Any:
-    """Return the list type an argument is cast to; fixed-size lists become lists."""
-    kind = call.types[number]
-    if pa.types.is_large_list(kind):
-        return pa.large_list(pa.field("item", kind.value_type))
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(pa.field("item", kind.value_type))
-    if pa.types.is_null(kind):
-        return pa.list_(pa.field("item", pa.null()))
-    raise refuse(call, number, "a list")
+__all__ = ["ListParts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +37,7 @@ class ListParts:
         sizes = lists.offsets.to_numpy()
         sizes = np.diff(sizes).astype(np.int64)
         sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
-        if pa.types.is_map(lists.type):
-            values = lists.keys
-        else:
-            values = lists.flatten()
+        values = lists.keys if pa.types.is_map(lists.type) else lists.flatten()
         begin = np.cumsum(sizes) - sizes
         return cls(values, begin, sizes, np.repeat(np.arange(len(lists)), sizes))
 

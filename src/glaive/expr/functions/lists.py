@@ -6,7 +6,8 @@ makes other lists, and positions, are loops over rows. Fixed-size lists become l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,98 +15,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.errors import FilterError
-from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, TEXT, check_count, is_text, refuse
-from glaive.expr.functions.list_parts import ListParts, list_type
+from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
+from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.functions.list_rules import (
+    always,
+    element_of,
+    item_field,
+    list_type,
+    lists,
+    loop,
+)
 from glaive.expr.functions.registry import Call, Types, function
-from glaive.expr.functions.unify import unify
 from glaive.expr.functions.values import constant, count_rows, spread
 
 __all__: list[str] = []
 
 is_kind = pa.types
 
-# --------------------------------------------------------------------------- types
-
-
-def _item(kind: Any) -> Any:
-    return pa.field("item", kind)
-
-
-def _like(kind: Any, item: Any) -> Any:
-    return pa.large_list(_item(item)) if is_kind.is_large_list(kind) else pa.list_(_item(item))
-
-
-def lists(pattern: str, result: Callable[[Any], Any], optional: int = 0) -> Callable[[Call], Types]:
-    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` a whole number, ``t`` text."""
-
-    def resolve(call: Call) -> Types:
-        check_count(call, len(pattern) - optional, len(pattern))
-        given = pattern[: len(call.types)]
-        item = None
-        whole = None
-        for number, (letter, kind) in enumerate(zip(given, call.types, strict=True)):
-            if letter == "l":
-                found = list_type(call, number)
-                whole = found if whole is None or is_kind.is_large_list(found) else whole
-                inner = found.value_type
-            elif letter == "e":
-                inner = kind
-            else:
-                continue
-            mixed = item is not None and is_text(item) != is_text(inner)
-            if mixed and not is_kind.is_null(item) and not is_kind.is_null(inner):
-                raise refuse(call, number, f"a value among values of type {item}")
-            met = inner if item is None else unify(item, inner)
-            if met is None:
-                raise refuse(call, number, f"a value among values of type {item}")
-            item = met
-        cast = {"l": _like(whole, item), "e": item, "i": pa.int64(), "t": pa.string()}
-        for number, letter in enumerate(given):
-            if letter == "i":
-                INTEGER(call, number)
-            elif letter == "t":
-                TEXT(call, number)
-        return tuple(cast[letter] for letter in given), result(cast["l"])
-
-    return resolve
-
-
-def _same(kind: Any) -> Any:
-    return kind
-
-
-def _element(kind: Any) -> Any:
-    return kind.value_type
-
-
-def _always(kind: Any) -> Callable[[Any], Any]:
-    return lambda _: kind
-
-
-def _loop(
-    kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
-) -> Any:
-    """Call a function for each row; null where an argument is, but for those in ``nulls``."""
-    rows = count_rows(arguments)
-    columns = [spread(argument, rows).to_pylist() for argument in arguments]
-    strict = [number for number in range(len(arguments)) if number not in nulls]
-    return pa.array(
-        [
-            None if any(row[number] is None for number in strict) else compute(*row)
-            for row in zip(*columns, strict=True)
-        ],
-        kind,
-    )
-
-
 # --------------------------------------------------------------------------- lengths
 
 
-@function("array_length", "list_length", takes=lists("li", _always(pa.uint64()), 1))
+@function("array_length", "list_length", takes=lists("li", always(pa.uint64()), 1))
 def _array_length(values: Any, level: Any = None) -> Any:
     if level is None:
         return pc.list_value_length(values).cast(pa.uint64())
-    return _loop(pa.uint64(), _length_at, values, level)
+    return loop(pa.uint64(), _length_at, values, level)
 
 
 def _length_at(value: Any, level: int) -> int | None:
@@ -121,27 +55,32 @@ def _depth(kind: Any) -> int:
     return 1 + _depth(kind.value_type) if deep else 0
 
 
-@function("array_ndims", "list_ndims", takes=lists("l", _always(pa.uint64())))
+@function("array_ndims", "list_ndims", takes=lists("l", always(pa.uint64())))
 def _array_ndims(values: Any) -> Any:
     depth = pa.scalar(_depth(values.type), pa.uint64())
     return pc.if_else(pc.is_valid(values), depth, pa.scalar(None, pa.uint64()))
 
 
-@function("array_dims", "list_dims", takes=lists("l", _always(pa.list_(_item(pa.uint64())))))
+@function("array_dims", "list_dims", takes=lists("l", always(pa.list_(item_field(pa.uint64())))))
 def _array_dims(values: Any) -> Any:
     depth = _depth(values.type)
 
-    def dims(value: Any) -> list[int]:
-        made = []
-        for _ in range(depth):
-            made.append(len(value) if value is not None else 0)
-            value = value[0] if value else None
-        return made
+    def dims(value: Any) -> list[int] | None:
+        return _dims(value, depth) if value else None
 
-    return _loop(pa.list_(_item(pa.uint64())), dims, values)
+    return loop(pa.list_(item_field(pa.uint64())), dims, values)
 
 
-@function("empty", "array_empty", "list_empty", takes=lists("l", _always(pa.bool_())))
+def _dims(value: Any, depth: int) -> list[int]:
+    """Lengths of a list, of its first list, and so on."""
+    made = []
+    for _ in range(depth):
+        made.append(len(value) if value is not None else 0)
+        value = value[0] if value else None
+    return made
+
+
+@function("empty", "array_empty", "list_empty", takes=lists("l", always(pa.bool_())))
 def _empty(values: Any) -> Any:
     return pc.equal(pc.list_value_length(values), 0)
 
@@ -159,11 +98,9 @@ def _cardinality(values: Any) -> Any:
     if is_kind.is_null(values.type):
         return pa.repeat(pa.scalar(0, pa.uint64()), len(values))
 
-    def count(value: Any) -> int:
-        return sum(map(count, value)) if isinstance(value, list) else 1
-
-    if _depth(values.type) > 1:
-        return _loop(pa.uint64(), count, values)
+    depth = _depth(values.type)
+    if depth > 1:
+        return loop(pa.uint64(), lambda value: math.prod(_dims(value, depth)), values)
     parts = ListParts.of(values)
     return pc.if_else(values.is_valid(), pa.array(parts.sizes, pa.uint64()), None)
 
@@ -176,7 +113,7 @@ def _cardinality(values: Any) -> Any:
     "array_contains",
     "list_has",
     "list_contains",
-    takes=lists("le", _always(pa.bool_())),
+    takes=lists("le", always(pa.bool_())),
 )
 def _array_has(values: Any, wanted: Any) -> Any:
     rows = count_rows((values, wanted))
@@ -194,7 +131,7 @@ def _has(test: Callable[[set[Any], set[Any]], bool]) -> Callable[..., Any]:
         def has(value: list[Any], other: list[Any]) -> bool:
             return test(_keys(value), _keys(other))
 
-        return _loop(pa.bool_(), has, values, others)
+        return loop(pa.bool_(), has, values, others)
 
     return compute
 
@@ -203,14 +140,14 @@ def _keys(values: list[Any]) -> set[Any]:
     return {repr(value) if isinstance(value, list | dict) else value for value in values}
 
 
-@function("array_has_all", "list_has_all", takes=lists("ll", _always(pa.bool_())))
+@function("array_has_all", "list_has_all", takes=lists("ll", always(pa.bool_())))
 def _array_has_all(values: Any, others: Any) -> Any:
     if constant(others) and others.is_valid and not len(others.values):
         return pa.repeat(pa.scalar(True), count_rows((values, others)))
     return _has(lambda value, other: value >= other)(values, others)
 
 
-@function("array_has_any", "list_has_any", "arrays_overlap", takes=lists("ll", _always(pa.bool_())))
+@function("array_has_any", "list_has_any", "arrays_overlap", takes=lists("ll", always(pa.bool_())))
 def _array_has_any(values: Any, others: Any) -> Any:
     if not constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
         return _has(lambda value, other: bool(value & other))(values, others)
@@ -228,7 +165,7 @@ def _equal(left: Any, right: Any) -> bool:
     "array_indexof",
     "list_position",
     "list_indexof",
-    takes=lists("lei", _always(pa.uint64()), 1),
+    takes=lists("lei", always(pa.uint64()), 1),
 )
 def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
     start = pa.scalar(1, pa.int64()) if start is None else start
@@ -239,24 +176,26 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
         places = (n for n, item in enumerate(value[start - 1 :], start) if _equal(item, wanted))
         return next(places, None)
 
-    return _loop(pa.uint64(), position, values, wanted, start, nulls=(1,))
+    return loop(pa.uint64(), position, values, wanted, start, nulls=(1,))
 
 
 @function(
-    "array_positions", "list_positions", takes=lists("le", _always(pa.list_(_item(pa.uint64()))))
+    "array_positions",
+    "list_positions",
+    takes=lists("le", always(pa.list_(item_field(pa.uint64())))),
 )
 def _array_positions(values: Any, wanted: Any) -> Any:
     def positions(value: list[Any], wanted: Any) -> list[int]:
         return [n for n, item in enumerate(value, 1) if _equal(item, wanted)]
 
-    return _loop(pa.list_(_item(pa.uint64())), positions, values, wanted, nulls=(1,))
+    return loop(pa.list_(item_field(pa.uint64())), positions, values, wanted, nulls=(1,))
 
 
 # --------------------------------------------------------------------------- elements
 
 
 @function(
-    "array_element", "array_extract", "list_element", "list_extract", takes=lists("li", _element)
+    "array_element", "array_extract", "list_element", "list_extract", takes=lists("li", element_of)
 )
 def _array_element(values: Any, number: Any) -> Any:
     rows = count_rows((values, number))
@@ -268,19 +207,29 @@ def _array_element(values: Any, number: Any) -> Any:
     return parts.values.take(pa.array(np.where(there, parts.begin + at, 0), mask=~there))
 
 
-@function("array_any_value", "list_any_value", takes=lists("l", _element))
+@function("array_any_value", "list_any_value", takes=lists("l", element_of))
 def _array_any_value(values: Any) -> Any:
     def first(value: list[Any]) -> Any:
         return next((item for item in value if item is not None), None)
 
-    return _loop(values.type.value_type, first, values)
+    return loop(values.type.value_type, first, values)
+
+
+def repr_order(value: Any) -> Any:
+    """Return a key that puts lists in order; nulls come first."""
+    return [(item is not None, item) for item in value] if isinstance(value, list) else value
 
 
 def _extreme(values: Any, *, greatest: bool) -> Any:
     parts = ListParts.of(values)
     if is_kind.is_nested(parts.values.type):
         choose = max if greatest else min
-        return _loop(values.type.value_type, lambda v: choose(v, default=None), values)
+
+        def chosen(value: list[Any]) -> Any:
+            there = [item for item in value if item is not None]
+            return choose(there, key=repr_order, default=None)
+
+        return loop(values.type.value_type, chosen, values)
     keep = parts.values.is_valid()
     table = pa.table({"row": pa.array(parts.rows).filter(keep), "item": parts.values.filter(keep)})
     name = "max" if greatest else "min"
@@ -291,12 +240,12 @@ def _extreme(values: Any, *, greatest: bool) -> Any:
     return found.take(pa.array(places, mask=places < 0))
 
 
-@function("array_max", "list_max", takes=lists("l", _element))
+@function("array_max", "list_max", takes=lists("l", element_of))
 def _array_max(values: Any) -> Any:
     return _extreme(values, greatest=True)
 
 
-@function("array_min", "list_min", takes=lists("l", _element))
+@function("array_min", "list_min", takes=lists("l", element_of))
 def _array_min(values: Any) -> Any:
     return _extreme(values, greatest=False)
 
@@ -321,7 +270,7 @@ def _array_to_string(values: Any, separator: Any, null: Any = None) -> Any:
     def joined(value: list[Any], separator: str, null: str | None) -> str:
         return separator.join(_shown(value, null))
 
-    return _loop(pa.string(), joined, values, separator, null, nulls=(2,))
+    return loop(pa.string(), joined, values, separator, null, nulls=(2,))
 
 
 def _shown(value: list[Any], null: str | None) -> list[str]:

@@ -1,0 +1,107 @@
+"""Types of calls on lists, and the loop over their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.expr.functions.coercion import INTEGER, TEXT, check_count, is_text, refuse
+from glaive.expr.functions.registry import Call, Types
+from glaive.expr.functions.unify import unify
+from glaive.expr.functions.values import count_rows, spread
+
+__all__ = ["always", "element_of", "item_field", "like", "list_type", "lists", "loop", "same"]
+
+is_kind = pa.types
+
+
+def list_type(call: Call, number: int) -> Any:
+    """Return the list type an argument is cast to; fixed-size lists become lists."""
+    kind = call.types[number]
+    if pa.types.is_large_list(kind):
+        return pa.large_list(pa.field("item", kind.value_type))
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(pa.field("item", kind.value_type))
+    if pa.types.is_null(kind):
+        return pa.list_(pa.field("item", pa.null()))
+    raise refuse(call, number, "a list")
+
+
+def item_field(kind: Any) -> Any:
+    """Return the field of a list's items, named as the reference names it."""
+    return pa.field("item", kind)
+
+
+def like(kind: Any, item: Any) -> Any:
+    """Return a list type of other items, large if the first is."""
+    return (
+        pa.large_list(item_field(item))
+        if is_kind.is_large_list(kind)
+        else pa.list_(item_field(item))
+    )
+
+
+def lists(pattern: str, result: Callable[[Any], Any], optional: int = 0) -> Callable[[Call], Types]:
+    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` a whole number, ``t`` text."""
+
+    def resolve(call: Call) -> Types:
+        check_count(call, len(pattern) - optional, len(pattern))
+        given = pattern[: len(call.types)]
+        item = None
+        whole = None
+        for number, (letter, kind) in enumerate(zip(given, call.types, strict=True)):
+            if letter == "l":
+                found = list_type(call, number)
+                whole = found if whole is None or is_kind.is_large_list(found) else whole
+                inner = found.value_type
+            elif letter == "e":
+                inner = kind
+            else:
+                continue
+            mixed = item is not None and is_text(item) != is_text(inner)
+            if mixed and not is_kind.is_null(item) and not is_kind.is_null(inner):
+                raise refuse(call, number, f"a value among values of type {item}")
+            met = inner if item is None else unify(item, inner)
+            if met is None:
+                raise refuse(call, number, f"a value among values of type {item}")
+            item = met
+        cast = {"l": like(whole, item), "e": item, "i": pa.int64(), "t": pa.string()}
+        for number, letter in enumerate(given):
+            if letter == "i":
+                INTEGER(call, number)
+            elif letter == "t":
+                TEXT(call, number)
+        return tuple(cast[letter] for letter in given), result(cast["l"])
+
+    return resolve
+
+
+def same(kind: Any) -> Any:
+    """Choose the type of the list."""
+    return kind
+
+
+def element_of(kind: Any) -> Any:
+    """Choose the type of its items."""
+    return kind.value_type
+
+
+def always(kind: Any) -> Callable[[Any], Any]:
+    """Choose this type."""
+    return lambda _: kind
+
+
+def loop(kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()) -> Any:
+    """Call a function for each row; null where an argument is, but for those in ``nulls``."""
+    rows = count_rows(arguments)
+    columns = [spread(argument, rows).to_pylist() for argument in arguments]
+    strict = [number for number in range(len(arguments)) if number not in nulls]
+    return pa.array(
+        [
+            None if any(row[number] is None for number in strict) else compute(*row)
+            for row in zip(*columns, strict=True)
+        ],
+        kind,
+    )

@@ -1,0 +1,190 @@
+"""Structs and maps: making them, and their members. ``map_extract`` is a loop over rows."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import check_count, refuse
+from glaive.expr.functions.list_rules import item_field, list_type
+from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.unify import unify
+from glaive.expr.functions.values import count_rows, spread
+
+__all__: list[str] = []
+
+is_kind = pa.types
+
+# --------------------------------------------------------------------------- structs
+
+
+def _struct_types(call: Call) -> Types:
+    check_count(call, 1)
+    fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(call.types)]
+    return tuple(call.types), pa.struct(fields)
+
+
+@function("struct", "row", takes=_struct_types)
+def _struct(*values: Any) -> Any:
+    rows = count_rows(values)
+    names = [f"c{number}" for number in range(len(values))]
+    return pa.StructArray.from_arrays([spread(value, rows) for value in values], names)
+
+
+def _word(call: Call, number: int, what: str) -> str:
+    given = call.literals[number]
+    word = given.as_py() if given is not None else None
+    if not isinstance(word, str) or not word:
+        raise refuse(call, number, f"{what} as a constant text")
+    return word
+
+
+def _named_types(call: Call) -> Types:
+    check_count(call, 2)
+    if len(call.types) % 2:
+        raise FilterError(
+            f"named_struct takes pairs of a name and a value, {len(call.types)} given"
+        )
+    names = [_word(call, number, "a name") for number in range(0, len(call.types), 2)]
+    if len(set(names)) < len(names):
+        raise FilterError(f"named_struct: a name stands twice in {', '.join(names)}")
+    fields = [pa.field(n, kind) for n, kind in zip(names, call.types[1::2], strict=True)]
+    return tuple(call.types), pa.struct(fields)
+
+
+@function("named_struct", takes=_named_types, column=1)
+def _named_struct(*values: Any) -> Any:
+    rows = count_rows(values)
+    columns = [spread(value, rows) for value in values[1::2]]
+    return pa.StructArray.from_arrays(columns, [name.as_py() for name in values[::2]])
+
+
+def _field_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    kind = call.types[0]
+    if not is_kind.is_struct(kind):
+        raise refuse(call, 0, "a struct")
+    name = _word(call, 1, "a name")
+    if kind.get_field_index(name) < 0:
+        known = ", ".join(field.name for field in kind)
+        raise FilterError(f"get_field: the struct has no field {name!r}; it has {known}")
+    return (kind, pa.string()), kind.field(name).type
+
+
+@function("get_field", takes=_field_types)
+def _get_field(values: Any, name: Any) -> Any:
+    return pc.struct_field(values, name.as_py())
+
+
+# --------------------------------------------------------------------------- maps
+
+
+def _one_map(result: str) -> Any:
+    def resolve(call: Call) -> Types:
+        check_count(call, 1, 1)
+        kind = call.types[0]
+        if not is_kind.is_map(kind):
+            raise refuse(call, 0, "a map")
+        entry = pa.struct([pa.field("key", kind.key_type, nullable=False), kind.item_field])
+        inner = {"keys": kind.key_type, "values": kind.item_type, "entries": entry}[result]
+        return (kind,), pa.list_(pa.field("item", inner, nullable=result != "entries"))
+
+    return resolve
+
+
+def _parts(values: Any, items: Any) -> Any:
+    """Lists of some items of the maps."""
+    sizes = np.diff(values.offsets.to_numpy()).astype(np.int64)
+    valid = values.is_valid()
+    sizes[~valid.to_numpy(zero_copy_only=False)] = 0
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    made = pa.ListArray.from_arrays(offsets, items, type=pa.list_(item_field(items.type)))
+    return pc.if_else(valid, made, pa.scalar(None, made.type))
+
+
+def _members(values: Any) -> tuple[Any, Any]:
+    """Keys and items of the maps that are not null, one after the other."""
+    there = values.drop_null()
+    first, last = there.offsets[0].as_py(), there.offsets[-1].as_py()
+    return there.keys.slice(first, last - first), there.items.slice(first, last - first)
+
+
+@function("map_keys", takes=_one_map("keys"))
+def _map_keys(values: Any) -> Any:
+    return _parts(values, _members(values)[0])
+
+
+@function("map_values", takes=_one_map("values"))
+def _map_values(values: Any) -> Any:
+    return _parts(values, _members(values)[1])
+
+
+@function("map_entries", takes=_one_map("entries"))
+def _map_entries(values: Any) -> Any:
+    keys, items = _members(values)
+    fields = [pa.field("key", keys.type, nullable=False), values.type.item_field]
+    made = _parts(values, pa.StructArray.from_arrays([keys, items], fields=fields))
+    return made.cast(pa.list_(pa.field("item", made.type.value_type, nullable=False)))
+
+
+def _extract_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    kind = call.types[0]
+    if not is_kind.is_map(kind):
+        raise refuse(call, 0, "a map")
+    if unify(kind.key_type, call.types[1]) is None:
+        raise refuse(call, 1, f"a key of type {kind.key_type}")
+    return (kind, kind.key_type), pa.list_(item_field(kind.item_type))
+
+
+@function("map_extract", "element_at", takes=_extract_types)
+def _map_extract(values: Any, key: Any) -> Any:
+    rows = count_rows((values, key))
+    pairs = zip(spread(values, rows).to_pylist(), spread(key, rows).to_pylist(), strict=True)
+    kind = pa.list_(item_field(values.type.item_type))
+    return pa.array([[dict(value or ()).get(wanted)] for value, wanted in pairs], kind)
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(is_kind.is_list(kind) or is_kind.is_large_list(kind))
+
+
+def _map_types(call: Call) -> Types:
+    if len(call.types) == 2 and all(map(_is_list, call.types)):
+        keys, items = list_type(call, 0), list_type(call, 1)
+        return (keys, items), pa.map_(keys.value_type, items.value_type)
+    if not call.types or len(call.types) % 2:
+        raise FilterError(f"{call.name} takes pairs of a key and a value")
+    kinds = []
+    for what, given in (("keys", call.types[::2]), ("values", call.types[1::2])):
+        kind = reduce(lambda left, right: left and unify(left, right), given)
+        if kind is None:
+            raise FilterError(f"{call.name}: the {what} {', '.join(map(str, given))} differ")
+        kinds.append(kind)
+    return tuple(kinds) * (len(call.types) // 2), pa.map_(*kinds)
+
+
+@function("map", "make_map", takes=_map_types)
+def _map(*values: Any) -> Any:
+    rows = count_rows(values)
+    columns = [spread(value, rows).to_pylist() for value in values]
+    if len(values) == 2 and _is_list(values[0].type):
+        kind = pa.map_(values[0].type.value_type, values[1].type.value_type)
+        made = [_zipped(keys, items) for keys, items in zip(*columns, strict=True)]
+    else:
+        kind = pa.map_(values[0].type, values[1].type)
+        made = [_zipped(row[::2], row[1::2]) for row in zip(*columns, strict=True)]
+    return pa.array(made, kind)
+
+
+def _zipped(keys: Any, items: Any) -> list[tuple[Any, Any]] | None:
+    if keys is None or items is None:
+        return None
+    if len(keys) != len(items) or None in keys or len({repr(key) for key in keys}) < len(keys):
+        raise FilterError("map: there must be a value for each key, no null key, and no key twice")
+    return list(zip(keys, items, strict=True))

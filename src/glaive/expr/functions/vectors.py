@@ -1,0 +1,114 @@
+"""Lists as vectors: distances, products, lengths made one. Computed in ``float64``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import check_count, refuse
+from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.functions.list_rules import item_field, list_type
+from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.values import count_rows, spread
+
+__all__: list[str] = []
+
+is_kind = pa.types
+
+
+def _vector(call: Call, number: int) -> Any:
+    kind = list_type(call, number)
+    inner = kind.value_type
+    plain = is_kind.is_integer(inner) or is_kind.is_floating(inner) or is_kind.is_decimal(inner)
+    if not (plain or is_kind.is_null(inner)):
+        raise refuse(call, number, "a list of numbers")
+    large = is_kind.is_large_list(kind)
+    field = item_field(pa.float64())
+    return pa.large_list(field) if large else pa.list_(field)
+
+
+def _two_vectors(call: Call) -> Types:
+    check_count(call, 2, 2)
+    return (_vector(call, 0), _vector(call, 1)), pa.float64()
+
+
+def _pairs(name: str, left: Any, right: Any) -> tuple[ListParts, Any, Any, Any]:
+    """Values side by side, and which rows have both vectors without nulls."""
+    rows = count_rows((left, right))
+    left, right = spread(left, rows), spread(right, rows)
+    valid = pc.and_(left.is_valid(), right.is_valid()).to_numpy(zero_copy_only=False)
+    missing = pa.scalar(None, left.type), pa.scalar(None, right.type)
+    mask = pa.array(valid)
+    left, right = pc.if_else(mask, left, missing[0]), pc.if_else(mask, right, missing[1])
+    one, two = ListParts.of(left), ListParts.of(right)
+    if np.any(one.sizes != two.sizes):
+        row = int((one.sizes != two.sizes).argmax())
+        raise FilterError(
+            f"{name}: a vector of {one.sizes[row]} numbers and one of {two.sizes[row]}; "
+            "both must have the same length"
+        )
+    nulls = pc.or_(one.values.is_null(), two.values.is_null()).to_numpy(zero_copy_only=False)
+    valid &= np.bincount(one.rows[nulls], minlength=rows) == 0
+    return one, _plain(one.values), _plain(two.values), valid
+
+
+def _plain(values: Any) -> Any:
+    return pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
+
+
+def _sums(parts: ListParts, values: Any) -> Any:
+    return np.bincount(parts.rows, weights=values, minlength=len(parts.sizes)).astype(np.float64)
+
+
+def _valid(values: Any, valid: Any) -> Any:
+    return pa.array(values, pa.float64(), mask=~valid)
+
+
+@function("array_distance", "list_distance", takes=_two_vectors)
+def _array_distance(left: Any, right: Any) -> Any:
+    parts, one, two, valid = _pairs("array_distance", left, right)
+    made = np.sqrt(_sums(parts, (one - two) ** 2))
+    # The distance of nothing has a sign in the reference.
+    made[parts.sizes == 0] = -0.0
+    return _valid(made, valid)
+
+
+@function("inner_product", "dot_product", takes=_two_vectors)
+def _inner_product(left: Any, right: Any) -> Any:
+    parts, one, two, valid = _pairs("inner_product", left, right)
+    return _valid(_sums(parts, one * two), valid)
+
+
+@function("cosine_distance", takes=_two_vectors)
+def _cosine_distance(left: Any, right: Any) -> Any:
+    parts, one, two, valid = _pairs("cosine_distance", left, right)
+    lengths = np.sqrt(_sums(parts, one * one)) * np.sqrt(_sums(parts, two * two))
+    with np.errstate(all="ignore"):
+        made = 1.0 - _sums(parts, one * two) / lengths
+    return _valid(made, valid & (lengths != 0))
+
+
+def _one_vector(call: Call) -> Types:
+    check_count(call, 1, 1)
+    kind = _vector(call, 0)
+    return (kind,), kind
+
+
+@function("array_normalize", "list_normalize", takes=_one_vector)
+def _array_normalize(values: Any) -> Any:
+    parts, one, _, valid = _pairs("array_normalize", values, values)
+    lengths = np.sqrt(_sums(parts, one * one))
+    valid &= (lengths != 0) | (parts.sizes == 0)
+    with np.errstate(all="ignore"):
+        scaled = one / lengths[parts.rows]
+    scaled = scaled[valid[parts.rows]]
+    offsets = np.concatenate([[0], np.cumsum(np.where(valid, parts.sizes, 0))])
+    large = is_kind.is_large_list(values.type)
+    make = pa.LargeListArray if large else pa.ListArray
+    width = pa.int64() if large else pa.int32()
+    made = make.from_arrays(pa.array(offsets, width), pa.array(scaled), type=values.type)
+    return pc.if_else(pa.array(valid), made, pa.scalar(None, values.type))
