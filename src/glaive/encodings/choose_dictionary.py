@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
-from glaive.encodings.choose_fixed import estimate, fixed_encoding
+from glaive.encodings.choose_fixed import MIN_GAIN, estimate, fixed_encoding
 from glaive.encodings.choose_text import coded_bytes
 from glaive.encodings.compression import Scheme
 from glaive.encodings.options import EncodingOptions
@@ -74,9 +74,9 @@ def choose_dictionary(
         return None
     size, choice = _chosen(found, scheme, wanted)
     if isinstance(block, FixedWidth):
-        # Packing the words themselves may be as small, and is read without the detour.
+        # Packing the words themselves may be about as small, and is read without the detour.
         other = estimate(FixedStats(block), wanted)[0]
-        return choice if size < other else None
+        return choice if size < other * (1 - MIN_GAIN) else None
     if stats is None or dictionary_bytes(found) < SURE_SHARE * stats.plain_bytes:
         return choice
     return choice if size < coded_bytes(stats, kind, wanted) else None
