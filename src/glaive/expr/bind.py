@@ -128,7 +128,7 @@ class _Binder:
             left, right = self.fitted(node.left, kind), self.fitted(node.right, kind)
             return tree.Arithmetic(node.op, left, right, at=node.at)
         literal = self.list_of(node) if isinstance(node, tree.ListOf) else node
-        if not isinstance(literal, Literal):
+        if not isinstance(literal, Literal) or _is_typed(literal):
             return node
         found = as_column(literal, kind)
         if found is None:
@@ -322,6 +322,11 @@ class _Binder:
 
 def _is_name(node: Node) -> bool:
     return isinstance(node, Literal) and isinstance(node.value, str)
+
+
+def _is_typed(literal: Literal) -> bool:
+    """Whether it is a constant that texts have no form for: a date, a decimal."""
+    return pa.types.is_temporal(literal.type) or pa.types.is_decimal(literal.type)
 
 
 def _is_constant(node: Node) -> bool:

@@ -26,28 +26,34 @@ class Cursor:
 
     @property
     def token(self) -> Token:
+        """The token at this place."""
         return self.tokens[self.next]
 
     def advance(self) -> Token:
+        """The token at this place; go past it."""
         token = self.tokens[self.next]
         if token.kind is not Kind.END:
             self.next += 1
         return token
 
     def is_sign(self, sign: str) -> bool:
+        """Whether a sign stands here."""
         token = self.tokens[self.next]
         return token.kind is Kind.SIGN and token.value == sign
 
     def take(self, sign: str) -> bool:
+        """Go past a sign, if it stands here."""
         found = self.is_sign(sign)
         self.next += found
         return found
 
     def expect(self, sign: str, after: str) -> None:
+        """Go past a sign that must stand here."""
         if not self.take(sign):
             raise self.wrong(f"expected {sign!r} {after}, found {self.found()}")
 
     def take_word(self, *words: str) -> bool:
+        """Go past words, in upper case, if they stand here."""
         found = all(
             self.tokens[min(self.next + i, len(self.tokens) - 1)].upper == word
             for i, word in enumerate(words)
@@ -56,6 +62,7 @@ class Cursor:
         return found
 
     def found(self) -> str:
+        """What stands here, for errors."""
         token = self.token
         return (
             token.kind.value
@@ -64,11 +71,13 @@ class Cursor:
         )
 
     def wrong(self, what: str, at: int | None = None) -> FilterError:
+        """An error about this place, or another."""
         return failure(what, self.text, self.token.at if at is None else at)
 
     # -------------------------------------------------------------------- types
 
     def type(self) -> Any:
+        """Read the name of a type."""
         token = self.advance()
         name = token.value.lower()
         if token.kind is Kind.WORD and name in TIMED + DECIMALS:
@@ -86,6 +95,7 @@ class Cursor:
         return SIMPLE[name]
 
     def sized(self, name: str, token: Token) -> Any:
+        """Read what stands in brackets after the name of a type."""
         sizes: list[int] = []
         if self.take("("):
             while not self.take(")"):

@@ -160,7 +160,7 @@ def bind_filter(
     FilterError
         The filter is wrong; the message says what and where.
     """
-    node, text = _tree_of(source, schema)
+    node, text = _tree_of(source, schema, system)
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
     tests = merged([(one, one_column(one)) for one in conjuncts(simple)])
@@ -175,15 +175,27 @@ def bind_value(
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
 ) -> Value:
     """Make an expression of any type ready for batches of a schema; see ``bind_filter``."""
-    node, text = _tree_of(source, schema)
+    node, text = _tree_of(source, schema, system)
     bound, kind = bind(node, schema, system=system, text=text, test=False)
     return Value(expression=simplify(bound), type=kind, text=render(node))
 
 
-def _tree_of(source: str | pc.Expression | bytes, schema: LanceSchema) -> tuple[Node, str]:
+def _tree_of(
+    source: str | pc.Expression | bytes, schema: LanceSchema, system: Mapping[str, pa.DataType]
+) -> tuple[Node, str]:
     if isinstance(source, str):
         return parse(source), source
-    raise OptionError(f"a filter is a text or a pyarrow expression, not {type(source).__name__}")
+    if isinstance(source, pc.Expression):
+        from glaive.expr.convert import from_arrow
+
+        return from_arrow(source, schema.to_arrow(), system), ""
+    if isinstance(source, bytes):
+        from glaive.expr.substrait import read_substrait
+
+        return read_substrait(source), ""
+    raise OptionError(
+        f"a filter is a text, a pyarrow expression or Substrait bytes, not {type(source).__name__}"
+    )
 
 
 def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -1,0 +1,283 @@
+"""Substrait expressions to trees: the messages that filters are made of, by their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import FilterError
+from glaive.expr import tree
+from glaive.expr.substrait_functions import called
+from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Literal, Node
+from glaive.expr.wire import (
+    Message,
+    as_bytes,
+    as_float,
+    as_int,
+    as_message,
+    as_text,
+    read_message,
+)
+
+__all__ = ["read_substrait"]
+
+_WHOLE = {2: pa.int8(), 3: pa.int16(), 5: pa.int32(), 7: pa.int64()}
+_TYPES: dict[int, Any] = {
+    1: pa.bool_(),
+    **_WHOLE,
+    10: pa.float32(),
+    11: pa.float64(),
+    12: pa.string(),
+    13: pa.binary(),
+    14: pa.timestamp("us"),
+    16: pa.date32(),
+    17: pa.time64("us"),
+    21: pa.string(),
+    22: pa.string(),
+    29: pa.timestamp("us", "UTC"),
+}
+_STRUCT, _LIST, _MAP = 25, 27, 28
+_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_LISTED = {"and": tree.both, "or": tree.either}
+
+
+def read_substrait(raw: bytes) -> Node:
+    """The tree of the one expression in an ``ExtendedExpression``.
+
+    Raises
+    ------
+    FilterError
+        The bytes are damaged, hold another number of expressions, or something that is no
+        filter.
+    """
+    message = read_message(raw)
+    expressions = message.get(3, [])
+    if len(expressions) != 1:
+        raise FilterError(f"the Substrait bytes hold {len(expressions)} expressions, not one")
+    functions = {}
+    for one in message.get(2, []):
+        declared = as_message(read_message(one), 3)
+        functions[as_int(declared, 2)] = as_text(declared, 3).split(":")[0]
+    schema = as_message(message, 4)
+    names = iter([_text(one) for one in schema.get(1, [])])
+    columns = _members(as_message(schema, 2), names, 0)
+    reference = read_message(expressions[0])
+    if 1 not in reference:
+        raise FilterError("the Substrait bytes hold an aggregate, which is not a filter")
+    return _Reader(functions, columns).read(as_message(reference, 1))
+
+
+def _text(raw: int | bytes) -> str:
+    return as_text({1: [raw]}, 1)
+
+
+Columns = list[tuple[str, Any]]
+"""Names, and what is below: again columns for a struct, else None."""
+
+
+def _members(struct: Message, names: Iterator[str], depth: int) -> Columns:
+    if depth > MAX_DEPTH:
+        raise FilterError(f"the Substrait schema is nested deeper than {MAX_DEPTH} levels")
+    found: Columns = []
+    for raw in struct.get(1, []):
+        name = next(names, None)
+        if name is None:
+            raise FilterError("the Substrait bytes are damaged: a column has no name")
+        found.append((name, _below(read_message(raw), names, depth + 1)))
+    return found
+
+
+def _below(kind: Message, names: Iterator[str], depth: int) -> Columns | None:
+    if _STRUCT in kind:
+        return _members(as_message(kind, _STRUCT), names, depth)
+    if depth > MAX_DEPTH:
+        raise FilterError(f"the Substrait schema is nested deeper than {MAX_DEPTH} levels")
+    for number, parts in ((_LIST, (1,)), (_MAP, (1, 2))):
+        if number in kind:
+            # The names below are there, though nothing can refer to them.
+            for part in parts:
+                _below(as_message(as_message(kind, number), part), names, depth + 1)
+    return None
+
+
+class _Reader:
+    """One expression on its way; it knows the functions and columns by number."""
+
+    def __init__(self, functions: dict[int, str], columns: Columns) -> None:
+        self.functions, self.columns = functions, columns
+        self.depth = self.nodes = 0
+
+    def read(self, message: Message) -> Node:
+        self.depth += 1
+        self.nodes += 1
+        if self.depth > MAX_DEPTH or self.nodes > MAX_NODES:
+            raise FilterError(
+                f"the expression is nested deeper than {MAX_DEPTH} levels, or has more than "
+                f"{MAX_NODES} parts"
+            )
+        found = self._read(message)
+        self.depth -= 1
+        return found
+
+    def _read(self, message: Message) -> Node:
+        if 1 in message:
+            return _literal(as_message(message, 1))
+        if 2 in message:
+            return self._column(as_message(message, 2))
+        if 3 in message:
+            return self._function(as_message(message, 3))
+        if 6 in message:
+            return self._choice(as_message(message, 6))
+        if 8 in message:
+            listed = as_message(message, 8)
+            value = self.read(as_message(listed, 1))
+            return tree.InList(value, tuple(self._all(listed, 2)))
+        if 11 in message:
+            cast = as_message(message, 11)
+            attempt = as_int(cast, 3) == 1
+            return tree.Cast(self.read(as_message(cast, 2)), _type(as_message(cast, 1)), attempt)
+        if 12 in message:
+            raise FilterError("a subquery is not a filter")
+        raise FilterError(f"Substrait expression {sorted(message)} is not one a filter has")
+
+    def _all(self, message: Message, number: int) -> list[Node]:
+        return [self.read(read_message(one)) for one in message.get(number, [])]
+
+    def _column(self, selection: Message) -> Node:
+        if 1 not in selection or 3 in selection:
+            raise FilterError("only columns and members of structs can be referred to")
+        among: Columns | None = self.columns
+        parts: list[str] = []
+        segment = as_message(selection, 1)
+        while segment:
+            step = as_message(segment, 2)
+            if 2 not in segment or among is None:
+                raise FilterError("only members of structs can be referred to, not list items")
+            index = as_int(step, 1)
+            if not 0 <= index < len(among):
+                raise FilterError(f"the Substrait bytes are damaged: there is no column {index}")
+            name, among = among[index]
+            parts.append(name)
+            segment = as_message(step, 2)
+        return tree.Name(tuple(parts), exact=True)
+
+    def _function(self, call: Message) -> Node:
+        name = self._name(call)
+        if name in _LISTED:
+            return _LISTED[name](*(self.read(one) for one in self._chain(call, name)))
+        return called(name, [self.read(one) for one in _arguments(call)])
+
+    def _name(self, call: Message) -> str:
+        name = self.functions.get(as_int(call, 1))
+        if name is None:
+            raise FilterError("the Substrait bytes are damaged: a function is not declared")
+        return name
+
+    def _chain(self, call: Message, name: str) -> list[Message]:
+        """Operands of an AND in an AND in an AND, in order, without a level for each."""
+        found: list[Message] = []
+        todo = [call]
+        while todo:
+            for one in reversed(_arguments(todo.pop())):
+                inner = as_message(one, 3)
+                if 3 in one and self._name(inner) == name:
+                    todo.append(inner)
+                else:
+                    found.append(one)
+                    continue
+        return found[::-1]
+
+    def _choice(self, message: Message) -> Node:
+        """``if_else`` between truths."""
+        clauses = [read_message(one) for one in message.get(1, [])]
+        found = self.read(as_message(message, 2)) if 2 in message else Literal(None, pa.bool_())
+        for clause in reversed(clauses):
+            test, value = self.read(as_message(clause, 1)), self.read(as_message(clause, 2))
+            found = tree.either(
+                tree.both(tree.IsTruth(test, True), value),
+                tree.both(tree.IsTruth(test, True, negated=True), found),
+            )
+        return found
+
+
+def _arguments(call: Message) -> list[Message]:
+    if 2 in call:
+        return [read_message(one) for one in call[2]]
+    return [as_message(read_message(one), 3) for one in call.get(4, [])]
+
+
+def _type(message: Message) -> Any:
+    for number, kind in _TYPES.items():
+        if number in message:
+            return kind
+    if 24 in message:
+        decimal = as_message(message, 24)
+        return _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 1))
+    if 23 in message:
+        return _checked(pa.binary, as_int(as_message(message, 23), 1))
+    for number, zone in ((33, None), (34, "UTC")):
+        if number in message:
+            return pa.timestamp(_unit(as_message(message, number)), zone)
+    raise FilterError(f"Substrait type {sorted(message)} is not one a filter has")
+
+
+def _checked(make: Any, *sizes: int) -> Any:
+    try:
+        return make(*sizes)
+    except (ValueError, OverflowError) as error:
+        raise FilterError(f"the Substrait bytes are damaged: {error}") from None
+
+
+def _unit(message: Message) -> Any:
+    digits = as_int(message, 1)
+    if digits not in _UNITS:
+        raise FilterError(f"timestamps have 0, 3, 6 or 9 digits of a second, not {digits}")
+    return _UNITS[digits]
+
+
+def _literal(message: Message) -> Literal:
+    if 1 in message:
+        return Literal(bool(as_int(message, 1)), pa.bool_())
+    for number, kind in _WHOLE.items():
+        if number in message:
+            return Literal(as_int(message, number), kind)
+    for number in (10, 11):
+        if number in message:
+            return Literal(as_float(message, number), _TYPES[number])
+    if 12 in message or 21 in message:
+        return Literal(as_text(message, 12 if 12 in message else 21), pa.string())
+    if 22 in message:
+        return Literal(as_text(as_message(message, 22), 1), pa.string())
+    if 13 in message:
+        return Literal(as_bytes(message, 13), pa.binary())
+    if 23 in message:
+        raw = as_bytes(message, 23)
+        return Literal(raw, pa.binary(len(raw)))
+    return _timed(message)
+
+
+def _timed(message: Message) -> Literal:
+    for number, kind in ((14, 14), (16, 16), (17, 17), (27, 29)):
+        if number in message:
+            return Literal(as_int(message, number), _TYPES[kind])
+    for number, zone in ((34, None), (35, "UTC")):
+        if number in message:
+            stamp = as_message(message, number)
+            return Literal(as_int(stamp, 2), pa.timestamp(_unit(stamp), zone))
+    if 24 in message:
+        decimal = as_message(message, 24)
+        kind = _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 3))
+        number = int.from_bytes(as_bytes(decimal, 1), "little", signed=True)
+        return Literal(Decimal(number).scaleb(-kind.scale, Context(prec=60)), kind)
+    if 29 in message:
+        return Literal(None, _type(as_message(message, 29)))
+    if 30 in message:
+        items = [_literal(read_message(one)) for one in as_message(message, 30).get(1, [])]
+        kind = items[0].type if items else pa.null()
+        return Literal(tuple(one.value for one in items), pa.list_(kind))
+    raise FilterError(
+        "a constant has a type that Substrait has no name for; make it a number, a text or a time"
+    )

@@ -1,0 +1,138 @@
+"""Functions of Substrait, and of Arrow within it, as the filter language has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from glaive.errors import FilterError
+from glaive.expr import tree
+from glaive.expr.places import close_names
+from glaive.expr.tree import Literal, Node
+
+__all__ = ["called"]
+
+_COMPARED = {
+    "equal": "=",
+    "not_equal": "!=",
+    "lt": "<",
+    "lte": "<=",
+    "gt": ">",
+    "gte": ">=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "is_distinct_from": "IS DISTINCT FROM",
+    "is_not_distinct_from": "IS NOT DISTINCT FROM",
+    "xor": "IS DISTINCT FROM",
+}
+_COMBINED = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "modulus": "%",
+    "mod": "%",
+    "concat": "||",
+    "shift_left": "<<",
+    "shift_right": ">>",
+}
+_NAMED = {
+    "utf8_upper": "upper",
+    "utf8_lower": "lower",
+    "ascii_upper": "upper",
+    "ascii_lower": "lower",
+    "utf8_length": "char_length",
+    "binary_length": "octet_length",
+    "utf8_reverse": "reverse",
+    "utf8_trim_whitespace": "btrim",
+    "utf8_ltrim_whitespace": "ltrim",
+    "utf8_rtrim_whitespace": "rtrim",
+    "trim": "btrim",
+    "ceiling": "ceil",
+    "sign": "signum",
+    "is_nan": "isnan",
+}
+_ALSO = frozenset(
+    """
+    abs acos asin atan atan2 btrim ceil char_length coalesce contains cos ends_with exp
+    floor isnan ln log10 log2 lower ltrim octet_length power reverse round rtrim signum
+    sin sqrt starts_with strpos substr substring tan upper
+    """.split()  # noqa: SIM905  # words are easier to read than a list
+)
+"""Functions that have one name on both sides."""
+
+
+def called(name: str, arguments: Sequence[Node]) -> Node:
+    """A call as a tree.
+
+    Raises
+    ------
+    FilterError
+        The language has no such function, or not with so many arguments.
+    """
+    if name.endswith(("_kleene", "_checked")):
+        name = name.rsplit("_", 1)[0]
+    made = _operator(name, tuple(arguments))
+    if made is not None:
+        return made
+    known = _NAMED.get(name, name)
+    if known in _ALSO:
+        return tree.Call(known, tuple(arguments))
+    names = [*_COMPARED, *_COMBINED, *_NAMED, *_ALSO, *_ONE, "and", "or", "between", "like"]
+    hint = close_names(name, names) or "."
+    raise FilterError(f"the function {name!r} of the expression is not one of filters{hint}")
+
+
+def _operator(name: str, arguments: tuple[Node, ...]) -> Node | None:
+    match arguments:
+        case (only,) if name in _ONE:
+            return _ONE[name](only)
+        case (left, right) if name in _COMPARED:
+            return tree.Compare(_COMPARED[name], left, right)
+        case (left, right) if name in _COMBINED:
+            return tree.Arithmetic(_COMBINED[name], left, right)
+        case (left, right) if name == "and_not":
+            return tree.both(left, tree.Not(right))
+        case (left, pattern) if name == "like":
+            return tree.Like(left, pattern)
+        case (value, low, high) if name == "between":
+            return tree.Between(value, low, high)
+        case (lists, Literal(int() as index)) if name == "list_element":
+            return tree.Subscript(lists, Literal(index + 1, pa.int64()))
+        case (first, *more) if name in {"and", "or"}:
+            return (tree.both if name == "and" else tree.either)(first, *more)
+        case _:
+            return None
+
+
+def _infinite(node: Node) -> Node:
+    infinity = float("inf")
+    return tree.InList(node, tuple(Literal(one, pa.float64()) for one in (infinity, -infinity)))
+
+
+def _finite(node: Node) -> Node:
+    return tree.Not(tree.either(_infinite(node), tree.Call("isnan", (node,))))
+
+
+_UNKNOWN = Literal(None, pa.bool_())
+_ONE: dict[str, Callable[[Node], Node]] = {
+    "not": tree.Not,
+    "invert": tree.Not,
+    "is_null": tree.IsNull,
+    "is_valid": lambda node: tree.IsNull(node, negated=True),
+    "is_not_null": lambda node: tree.IsNull(node, negated=True),
+    "true_unless_null": lambda node: tree.Or(
+        (tree.IsNull(node, negated=True), Literal(None, pa.bool_()))
+    ),
+    "is_true": lambda node: tree.IsTruth(node, True),
+    "is_false": lambda node: tree.IsTruth(node, False),
+    "is_not_true": lambda node: tree.IsTruth(node, True, negated=True),
+    "is_not_false": lambda node: tree.IsTruth(node, False, negated=True),
+    "negate": tree.Negative,
+    "is_finite": _finite,
+    "is_infinite": _infinite,
+    "is_inf": _infinite,
+}

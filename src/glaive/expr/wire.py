@@ -1,0 +1,112 @@
+"""Messages of the Protocol Buffers wire form, opened one level at a time.
+
+Substrait nests three messages for each operator, and runtimes stop at a hundred; here a message
+is opened when it is asked for, so that depth is the caller's to limit.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from glaive.errors import FilterError
+
+__all__ = ["Message", "as_bytes", "as_float", "as_int", "as_message", "as_text", "read_message"]
+
+Raw = int | bytes
+Message = dict[int, list[Raw]]
+"""Values by field number, in their order: whole numbers as they stand, all else as bytes."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def read_message(raw: Raw) -> Message:
+    """Open a message.
+
+    Raises
+    ------
+    FilterError
+        The bytes are no message.
+    """
+    if not isinstance(raw, bytes):
+        raise FilterError("the Substrait bytes are damaged: a number stands for a message")
+    found: Message = {}
+    at, end = 0, len(raw)
+    while at < end:
+        key, at = _varint(raw, at)
+        kind = key & 7
+        value: Raw
+        if kind == _VARINT:
+            value, at = _varint(raw, at)
+        else:
+            size, at = _size(raw, at, kind)
+            value = raw[at : at + size]
+            at += size
+            if at > end:
+                raise FilterError("the Substrait bytes are damaged: they end within a value")
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+def _size(raw: bytes, at: int, kind: int) -> tuple[int, int]:
+    if kind == _BYTES:
+        return _varint(raw, at)
+    if kind == _FIXED64:
+        return 8, at
+    if kind == _FIXED32:
+        return 4, at
+    raise FilterError(f"the Substrait bytes are damaged: there is no wire type {kind}")
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(raw) and shift < 64:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise FilterError("the Substrait bytes are damaged: a number does not end")
+
+
+def as_message(message: Message, number: int) -> Message:
+    """The message in a field; an empty one when it is absent."""
+    found = message.get(number)
+    return read_message(found[-1]) if found else {}
+
+
+def as_int(message: Message, number: int, default: int = 0) -> int:
+    """The signed number in a field."""
+    found = message.get(number)
+    if not found:
+        return default
+    value = found[-1]
+    if isinstance(value, bytes):
+        raise FilterError("the Substrait bytes are damaged: a number was expected")
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def as_bytes(message: Message, number: int) -> bytes:
+    """The bytes in a field."""
+    found = message.get(number)
+    value = found[-1] if found else b""
+    if isinstance(value, int):
+        raise FilterError("the Substrait bytes are damaged: bytes were expected")
+    return value
+
+
+def as_text(message: Message, number: int) -> str:
+    """The text in a field."""
+    try:
+        return as_bytes(message, number).decode()
+    except UnicodeDecodeError:
+        raise FilterError("the Substrait bytes are damaged: a text is not UTF-8") from None
+
+
+def as_float(message: Message, number: int) -> float:
+    """The float of 4 or 8 bytes in a field."""
+    raw = as_bytes(message, number)
+    if not raw:
+        return 0.0
+    value: float = struct.unpack("<d" if len(raw) == 8 else "<f", raw)[0]
+    return value
