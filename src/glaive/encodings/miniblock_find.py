@@ -1,23 +1,29 @@
-"""Rows of a mini-block page that pass a condition: levels and values, but no arrays of them."""
+"""Rows of a mini-block page that pass a condition, or that stay, without the others in arrays."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import to_array
+from glaive.arrow.slices import count_bits
 from glaive.encodings.chunk_table import ChunkTable
 from glaive.encodings.miniblock_chunks import ChunkReader, Items
 from glaive.encodings.miniblock_form import MiniBlockForm
 from glaive.encodings.miniblock_levels import LevelReader
 from glaive.encodings.probe import Matches, Probe, all_or_none, block_matches, joined_matches
 from glaive.encodings.protocol import Leaf, MiniChunks
+from glaive.kernels.chunks import ChunkHeaders
+from glaive.kernels.keep import Gone, keep_bits
 from glaive.kernels.levels import validity_from_levels
-from glaive.kernels.match import WordTest, test_of_flags
+from glaive.kernels.match import WordTest, match_pieces, test_of_flags
 from glaive.types import Where
 
-__all__ = ["Asked", "Loaded", "find_in_chunks"]
+__all__ = ["Asked", "Loaded", "find_in_chunks", "keep_in_chunks"]
 
 
 class Asked(NamedTuple):
@@ -68,11 +74,7 @@ def find_in_chunks(
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     validity = None
     if form.definition is not None:
-        leaf = Leaf(None, total, total, form.layers)
-        small.levels.read_flat(leaf, data, headers, counts, 0)
-        validity = leaf.validity
-        if leaf.definition is not None:
-            validity, _, _ = validity_from_levels(leaf.definition, slot_max=1, null_level=1)
+        validity = _validity(form, small, data, headers, counts, total)
     found: pa.Buffer | None
     nulls = False
     if probe.every is not None:
@@ -85,9 +87,9 @@ def find_in_chunks(
             if asked is None:
                 return None
             nulls = asked.nulls
-            found = form.value.match_mini(chunks, asked.indices)
+            found = _match(form, chunks, asked.indices)
         elif probe.words is not None:
-            found = form.value.match_mini(chunks, probe.words)
+            found = _match(form, chunks, probe.words)
         else:
             found = block_matches(form.value.decode_mini(chunks), probe, where)
         if found is None:
@@ -95,6 +97,70 @@ def find_in_chunks(
     if validity is not None and not by_entry:
         nulls = probe.null_passes()
     return Matches(joined_matches(found, validity, total, nulls=nulls), rows[0] - first)
+
+
+def _match(form: MiniBlockForm, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+    if form.value.number_bits != test.bits:
+        return None
+    found = form.value.match_mini(chunks, test)
+    if found is not None:
+        return found
+    block = form.value.decode_mini(chunks)
+    if not isinstance(block, FixedWidth) or block.bits != test.bits:
+        return None
+    return match_pieces(
+        block.values, np.zeros(1, np.int64), np.array([block.count], np.int64), test, chunks.where
+    )
+
+
+def keep_in_chunks(
+    form: MiniBlockForm,
+    small: Loaded,
+    data: pa.Buffer,
+    rows: tuple[int, int],
+    gone: Gone,
+    where: Where,
+) -> Leaf | None:
+    """The rows of a range that stay, in a page without lists; parameters as for finding.
+
+    None where values are better decoded before any are left out.
+    """
+    if small.items is not None:
+        return None
+    table = small.table
+    ids = slice(table.find_one(rows[0]), table.find_one(rows[1] - 1) + 1)
+    counts = table.counts[ids]
+    first = table.firsts.item(ids.start)
+    headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
+    pieces = small.chunks.pieces_of(headers)
+    chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
+    values = form.value.keep_mini(chunks, rows[0] - first, gone)
+    if values is None:
+        return None
+    validity = None
+    if form.definition is not None:
+        total = table.firsts.item(ids.stop) - first
+        validity = _validity(form, small, data, headers, counts, total)
+        if validity is not None:
+            validity = keep_bits(validity, rows[0] - first, gone)
+    nulls = 0 if validity is None else gone.kept - count_bits(validity, gone.kept)
+    return Leaf(values, gone.kept, gone.kept, form.layers, None, None, validity, nulls)
+
+
+def _validity(
+    form: MiniBlockForm,
+    small: Loaded,
+    data: pa.Buffer,
+    headers: ChunkHeaders,
+    counts: NDArray[np.int64],
+    total: int,
+) -> pa.Buffer | None:
+    """The bitmap of all values of some chunks, None without nulls."""
+    leaf = Leaf(None, total, total, form.layers)
+    small.levels.read_flat(leaf, data, headers, counts, 0)
+    if leaf.definition is None:
+        return leaf.validity
+    return validity_from_levels(leaf.definition, slot_max=1, null_level=1)[0]
 
 
 def _ask(form: MiniBlockForm, small: Loaded, probe: Probe, where: Where) -> Asked | None:

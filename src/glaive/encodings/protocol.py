@@ -41,6 +41,7 @@ from glaive.types import ByteRange, Where
 if TYPE_CHECKING:
     from glaive.encodings.probe import Matches, Probe
     from glaive.format.pb import encodings21_pb2 as pb
+    from glaive.kernels.keep import Gone
     from glaive.kernels.match import WordTest
 
 __all__ = [
@@ -252,19 +253,17 @@ class ValueEncoding(ABC):
     def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
         """Which values of all chunks pass, one bit each without gaps.
 
-        None when they are no words of ``test.bits`` bits. The default decodes all values;
-        override where chunks can be told one by one, while they are in the cache.
+        None, the default, when they are better decoded first. Override where chunks can be
+        told one by one, while they are in the cache.
         """
-        from glaive.arrow.blocks import FixedWidth
-        from glaive.kernels.match import match_pieces
+        return None
 
-        if self.number_bits != test.bits:
-            return None
-        block = self.decode_mini(chunks)
-        if not isinstance(block, FixedWidth) or block.bits != test.bits:
-            return None
-        whole = np.zeros(1, np.int64), np.array([block.count], np.int64)
-        return match_pieces(block.values, *whole, test, chunks.where)
+    def keep_mini(self, chunks: MiniChunks, low: int, gone: Gone) -> Block | None:
+        """The values that stay of those from value ``low`` of the chunks on.
+
+        None, the default, when they are better decoded first.
+        """
+        return None
 
     def take_one(
         self,
@@ -386,5 +385,12 @@ class PageReader(ABC):
 
         For pages of columns that are not nested. None when there is no quicker way than to
         read the rows.
+        """
+        return None
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
+        """``read`` without the rows that are gone.
+
+        None, the default, when there is no quicker way than to drop them later.
         """
         return None

@@ -19,6 +19,7 @@ from glaive.arrow.extensions import to_type
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch
 from glaive.file.protocol import BoundColumn, BoundColumns, Entries, Searchable
+from glaive.kernels.keep import Gone
 from glaive.types import RowRange
 
 __all__ = ["PresentedColumn", "PresentedColumns", "present"]
@@ -64,6 +65,11 @@ class PresentedColumn(Searchable):
         if self._stored:
             return self._column.prune(condition, start, stop)
         return super().prune(condition, start, stop)
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> Any:
+        """``read`` without the rows that are gone."""
+        found = self._column.read_live(start, stop, gone)
+        return None if found is None else self._present(found)
 
     def plan_read(self, start: int, stop: int) -> Any:
         """``read`` as a value."""

@@ -13,6 +13,7 @@ from glaive.arrow.conditions import Condition
 from glaive.encodings.protocol import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
+from glaive.kernels.keep import Gone
 from glaive.types import FormatVersion, RowRange
 
 __all__ = [
@@ -63,6 +64,13 @@ class Searchable:
         """
         return None
 
+    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+        """``read`` without the rows that are gone, whose numbers are those of the column.
+
+        None when there is no quicker way than to drop them from what was read.
+        """
+        return None
+
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
         """The parts of ``start`` to ``stop``, ascending, in which rows may pass.
 
@@ -100,6 +108,9 @@ class BoundColumn(Protocol):
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
         """The parts of ``start`` to ``stop`` in which rows may pass."""
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+        """``read`` without the rows that are gone; see :class:`Searchable`."""
 
 
 class BoundColumns(Protocol):

@@ -1,7 +1,7 @@
 """Values without some of their rows: what deletion files leave of a page.
 
-Rows between two that are gone are copied as one run, so the cost is that of a copy plus a
-few nanoseconds for each row that is gone.
+The cost is that of a copy, or of unpacking, with little on top: words that stay are put side
+by side 64 at a time, and of other values the rows between two that are gone are copied as one.
 """
 
 from __future__ import annotations
@@ -10,34 +10,55 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
 from glaive.kernels.strings import Strings, as_offsets
 
-__all__ = ["Gone", "exercise", "keep_bits", "keep_fixed", "keep_variable"]
+__all__ = ["Gone", "exercise", "keep_bits", "keep_fixed", "keep_inline", "keep_variable"]
 
 Int64s = NDArray[np.int64]
+
+_WORDS = (1, 2, 4, 8)
 
 _SLACK = 64
 """Bytes that loops may write behind the last value."""
 
 
 class Gone:
-    """Which of ``rows`` rows are gone: ascending row numbers, of which ``base`` is the first here.
+    """Which of ``rows`` rows are gone, as numbers and as bits.
 
     Parameters
     ----------
     numbers
         Ascending, each once, from ``base`` to below ``base + rows``.
     base, rows
-        The first row, and how many there are.
+        The number of the first row, and how many there are.
+    bits
+        Bit ``base + i`` is set if row i stays; with 16 bytes more than that. Made of the
+        numbers when omitted.
     """
 
-    __slots__ = ("base", "numbers", "rows")
+    __slots__ = ("_begin", "_bits", "base", "numbers", "rows")
 
-    def __init__(self, numbers: Int64s, base: int, rows: int) -> None:
+    def __init__(
+        self, numbers: Int64s, base: int, rows: int, bits: NDArray[np.uint8] | None = None
+    ) -> None:
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         self.base = base
         self.rows = rows
+        self._bits = bits
+        self._begin = base
+        if bits is not None and (base < 0 or 8 * (len(bits) - 16) < base + rows):
+            raise ValueError(f"{len(bits)} bytes for the bits {base} to {base + rows}")
+
+    def bits(self) -> tuple[NDArray[np.uint8], int]:
+        """Bits of rows that stay, with 16 bytes behind them, and which is the first."""
+        if self._bits is None:
+            packed = np.packbits(self.mask(), bitorder="little")
+            self._bits, self._begin = np.append(packed, np.zeros(16, np.uint8)), 0
+        return self._bits, self._begin
 
     @property
     def kept(self) -> int:
@@ -83,12 +104,69 @@ def keep_fixed(values: pa.Buffer, width: int, gone: Gone) -> pa.Buffer:
     from glaive.kernels.loops import keep as loops
 
     target = allocate(gone.kept * width, _SLACK)
-    numbers = gone.numbers
-    if loops.keep_fixed(
-        values.address, width, gone.rows, address(numbers), len(numbers), gone.base,
-        target.address,
-    ) >= 0:  # fmt: skip
+    if width in _WORDS:
+        stay, begin = gone.bits()
+        kept = loops.keep_words(
+            8 * width, values.address, gone.rows, values.size // width, address(stay), begin,
+            target.address, gone.kept,
+        )  # fmt: skip
+        bad = 0 if kept != gone.kept else -1
+    else:
+        bad = loops.keep_wide(
+            values.address, width, gone.rows, address(gone.numbers), len(gone.numbers),
+            gone.base, target.address,
+        )  # fmt: skip
+    if bad >= 0:
         raise gone.not_ascending()
+    return target
+
+
+def keep_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    low: int,
+    gone: Gone,
+    where: object,
+) -> pa.Buffer:
+    """The words that stay of inline bit-packed chunks, the first row being value ``low``.
+
+    Other parameters are those of :func:`glaive.kernels.bitpack.unpack_inline`.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk lies outside ``data``, its width is above ``word_bits``, or its size is not
+        the one its width asks for.
+    ValueError
+        There are fewer values than rows, or the row numbers do not ascend.
+    """
+    gone.check()
+    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
+    total = checks.total(counts, BLOCK * len(counts), where)
+    if low < 0 or low + gone.rows > total:
+        raise ValueError(f"{gone.rows} rows from value {low} on of {total}")
+    width = word_bits // 8
+    if not use_loops(total):
+        words = unpack_inline(data, starts, sizes, counts, word_bits, where)
+        return keep_fixed(words.slice(low * width, gone.rows * width), width, gone)
+    from glaive.kernels.loops import keep as loops
+
+    target = allocate(gone.kept * width, _SLACK)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    stay, begin = gone.bits()
+    chunks = len(starts)
+    bad = loops.keep_inline(
+        data.address, data.size, address(starts), address(sizes), address(counts), chunks,
+        word_bits, low, gone.rows, address(stay), begin, target.address, gone.kept,
+        scratch.address,
+    )  # fmt: skip
+    if bad >= chunks:
+        raise gone.not_ascending()
+    if bad >= 0:
+        raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
 
 
@@ -171,6 +249,11 @@ def exercise() -> None:
     """Call every door once with little data."""
     gone = Gone(np.array([1]), 0, 3)
     keep_fixed(pa.py_buffer(bytes(24)), 8, gone)
+    keep_fixed(pa.py_buffer(bytes(9)), 3, gone)
+    values = as_buffer(np.arange(3, dtype="<u2"))
+    packed, sizes = pack_inline(values, 3, 16, chunk_widths(values, 3, 16))
+    each = np.zeros(1, np.int64), sizes, np.array([3])
+    keep_inline(as_buffer(packed), *each, 16, 0, gone, "warm-up")
     keep_bits(pa.py_buffer(b"\1"), 0, gone)
     for bits in (32, 64):
         offsets = as_buffer(np.arange(4, dtype=f"<i{bits // 8}"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.encodings.arrays.binary import offset_bits
+from glaive.file.protocol import BoundColumn
 from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_variable
 from glaive.kernels.strings import Strings
 
@@ -27,7 +28,7 @@ class LiveRows:
         Physical rows of the fragment.
     """
 
-    __slots__ = ("_before", "_mask", "deleted", "rows")
+    __slots__ = ("_before", "_bits", "_mask", "deleted", "rows")
 
     def __init__(self, deleted: NDArray[np.uint32], rows: int) -> None:
         self.deleted = deleted.astype(np.int64)
@@ -37,7 +38,9 @@ class LiveRows:
         self._before = self.deleted - np.arange(len(deleted))
         keep = np.ones(rows, np.uint8)
         keep[deleted] = 0
-        bits = pa.py_buffer(np.packbits(keep, bitorder="little").data)
+        # Loops read whole words, a little beyond the last bit.
+        self._bits = np.append(np.packbits(keep, bitorder="little"), np.zeros(16, np.uint8))
+        bits = pa.py_buffer(self._bits.data)
         self._mask: pa.Array[Any] = pa.Array.from_buffers(pa.bool_(), rows, [None, bits])
 
     @property
@@ -48,7 +51,7 @@ class LiveRows:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        return self.rows // 8 + 2 * self.deleted.nbytes
+        return self.rows // 8 + 16 + 2 * self.deleted.nbytes
 
     def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
@@ -71,19 +74,37 @@ class LiveRows:
 
         Without a copy where only rows at one end are gone.
         """
+        gone = self._gone(start, stop)
+        if isinstance(gone, tuple):
+            first, last = gone
+            return [array.slice(first - start, last - first) for array in arrays]
+        mask = self._mask.slice(start, stop - start)
+        return [_without(array, gone, mask) for array in arrays]
+
+    def read(self, column: BoundColumn, start: int, stop: int) -> pa.Array:
+        """Read physical rows ``start`` to ``stop`` of a column, the deleted ones left out."""
+        gone = self._gone(start, stop)
+        if isinstance(gone, tuple):
+            first, last = gone
+            return column.read(first, last)
+        found = column.read_live(start, stop, gone)
+        if found is not None:
+            return found
+        return _without(column.read(start, stop), gone, self._mask.slice(start, stop - start))
+
+    def _gone(self, start: int, stop: int) -> Gone | tuple[int, int]:
+        """What is gone of a range, or the part that stays, where it is one."""
         first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
         if first == last:
-            return list(arrays)
+            return start, stop
         begin = int(self.deleted[first])
         end = int(self.deleted[last - 1]) + 1
         if end - begin == last - first:  # one run of deleted rows
             if begin == start:
-                return [array.slice(end - start) for array in arrays]
+                return end, stop
             if end == stop:
-                return [array.slice(0, begin - start) for array in arrays]
-        gone = Gone(self.deleted[first:last], start, stop - start)
-        mask = self._mask.slice(start, stop - start)
-        return [_without(array, gone, mask) for array in arrays]
+                return start, begin
+        return Gone(self.deleted[first:last], start, stop - start, self._bits)
 
 
 def _without(array: Any, gone: Gone, mask: pa.Array) -> pa.Array:

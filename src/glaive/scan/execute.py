@@ -265,10 +265,8 @@ def _page_jobs(
 
 def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, pa.Array]:
     bound, at, start, stop = job
-    array = bound.columns[at].read(start, stop)
-    if bound.live is not None:
-        array = bound.live.keep(start, stop, [array])[0]
-    return at, array
+    column, live = bound.columns[at], bound.live
+    return at, column.read(start, stop) if live is None else live.read(column, start, stop)
 
 
 def _count_live(view: View, rows: FragmentRows) -> int:

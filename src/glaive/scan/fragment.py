@@ -77,6 +77,8 @@ class BoundFragment:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
+        if self.live is not None and self.mapped and self.projection.plain:
+            return [self.live.read(column, start, stop) for column in self.columns]
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:

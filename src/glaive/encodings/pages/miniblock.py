@@ -36,7 +36,7 @@ from glaive.arrow.slices import slice_block
 from glaive.encodings.chunk_table import ChunkTable
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.miniblock_chunks import ChunkReader, Items
-from glaive.encodings.miniblock_find import Asked, find_in_chunks
+from glaive.encodings.miniblock_find import Asked, find_in_chunks, keep_in_chunks
 from glaive.encodings.miniblock_form import MiniBlockForm, joined_kin
 from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader, empty_leaf
 from glaive.encodings.miniblock_lists import ListReader
@@ -44,6 +44,7 @@ from glaive.encodings.probe import Matches, Probe
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import page_layout
 from glaive.errors import RowIndexError
+from glaive.kernels.keep import Gone
 from glaive.kernels.list_levels import Located, locate_rows
 from glaive.types import ByteRange, Where
 
@@ -159,6 +160,14 @@ class MiniBlockPage(PageReader):
         small = self._small or self._load(_without_chunks(at_hand))
         rows = (start, stop)
         return find_in_chunks(form, small, at_hand[1], rows, probe, self.page.where)
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
+        """Decode the chunks of a mapped page without lists, and copy what stays of each."""
+        at_hand, form = self.page.at_hand, self.form
+        if at_hand is None or form.limits.max_rep or len(form.layers) != 1:
+            return None
+        small = self._small or self._load(_without_chunks(at_hand))
+        return keep_in_chunks(form, small, at_hand[1], (start, stop), gone, self.page.where)
 
     # ------------------------------------------------------------------ fetching
 

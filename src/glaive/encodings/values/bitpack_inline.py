@@ -37,6 +37,7 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_one,
 )
+from glaive.kernels.keep import Gone, keep_inline
 from glaive.kernels.match import WordTest, match_inline
 from glaive.types import Where
 
@@ -103,6 +104,12 @@ class InlineBitpacking(ValueEncoding):
             return None
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         return match_inline(chunks.data, starts, sizes, chunks.counts, test, chunks.where)
+
+    def keep_mini(self, chunks: MiniChunks, low: int, gone: Gone) -> FixedWidth:
+        """Unpack one chunk after the other, and copy what stays."""
+        starts, sizes, counts = chunks.starts[0], chunks.sizes[0], chunks.counts
+        kept = keep_inline(chunks.data, starts, sizes, counts, self.bits, low, gone, chunks.where)
+        return FixedWidth(kept, self.bits, gone.kept)
 
     def take_mini(
         self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]

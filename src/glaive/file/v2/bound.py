@@ -28,6 +28,7 @@ from glaive.file.v2.columns import Node
 from glaive.file.v2.grouped import GroupedPage
 from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.io.store import RangeReader
+from glaive.kernels.keep import Gone
 from glaive.kernels.match import list_rows
 from glaive.types import Where
 
@@ -239,6 +240,18 @@ class FieldColumns(Searchable):
             return matches
         leaf = page.read(start, stop)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self._where)
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+        """``read`` without the rows that are gone, of one page; see ``Searchable``."""
+        self._check_range(start, stop)
+        if not self._flat or start == stop:
+            return None
+        at = bisect_right(self._cuts, start) - 1
+        begin = self._cuts[at]
+        if stop > self._cuts[at + 1]:
+            return None
+        leaf = self._pages[at].read_live(start - begin, stop - begin, gone)
+        return None if leaf is None else self._finish_flat(leaf)
 
     # ------------------------------------------------------------------ positions
 
