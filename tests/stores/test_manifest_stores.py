@@ -129,6 +129,7 @@ class TestDatasets:
         assert place.staged() == []
         assert place.plain_version() == 3  # readers without the register see a finished dataset
 
+    @pytest.mark.spec("external-3")
     def test_a_dataset_made_without_it_is_taken_over(self, place: Place) -> None:
         glaive.write_dataset(ROWS, place.uri, storage_options=place.options)
         assert place.open().version == 1
@@ -192,6 +193,7 @@ MADE = ("2, after", "3, before", "3, after", "4")
 
 
 class TestCrashes:
+    @pytest.mark.spec("external-1", "external-2")
     @pytest.mark.parametrize("step", list(STEPS))
     @pytest.mark.parametrize("reader", ["latest", "numbered", "listing", "writer"])
     def test_the_next_one_completes_the_version(self, place: Place, step: str, reader: str) -> None:
@@ -272,6 +274,7 @@ class TestCrashes:
 
 
 class TestDynamo:
+    @pytest.mark.spec("external-4")
     def test_the_uri_of_lance_is_understood(self, server: Server) -> None:
         bucket, table = server.bucket(), server.table()
         uri = f"s3+ddb://{bucket}/deep/t?ddbTableName={table}"

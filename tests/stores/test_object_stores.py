@@ -136,7 +136,9 @@ class TestS3:
         assert (rows, versions) in ((5000, 1), (10_000, 2))
 
     def test_a_lost_answer_to_the_commit_is_no_failure(self, server: Server, uri: str) -> None:
-        of_manifests = lambda method, path: method == "PUT" and "_versions/1" in path  # noqa: E731
+        def of_manifests(method: str, path: str) -> bool:
+            return method == "PUT" and "_versions/1" in path
+
         server.failing.append(Failing("lie", of_manifests))
         made = glaive.write_dataset(ROWS, uri, mode="append", storage_options=server.options)
         assert made.version == 2
