@@ -29,6 +29,7 @@ from glaive.format.pb import table_pb2
 
 __all__ = [
     "concatenate_row_ids",
+    "concatenate_versions",
     "count_row_ids",
     "decode_row_ids",
     "decode_segment",
@@ -38,6 +39,7 @@ __all__ = [
     "encode_versions",
     "segment_bounds",
     "select_row_ids",
+    "select_versions",
 ]
 
 _RANGE_BYTES: Final = 24
@@ -128,6 +130,24 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
 def concatenate_row_ids(sequences: Sequence[bytes]) -> bytes:
     """One sequence after the other, segment by segment."""
     # A message is a list of its segments: one behind the other is the list of all.
+    return b"".join(sequences)
+
+
+def select_versions(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
+    """The sequence of the rows at these offsets, ascending.
+
+    Raises
+    ------
+    CorruptFileError
+        As :func:`decode_versions`.
+    """
+    if len(kept) == rows:
+        return data
+    return encode_version_array(decode_versions(data, rows, where=where)[kept])
+
+
+def concatenate_versions(sequences: Sequence[bytes]) -> bytes:
+    """One sequence after the other, run by run."""
     return b"".join(sequences)
 
 

@@ -38,8 +38,9 @@ from glaive.io.store import ObjectStore
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.handlers import put_manifest
+from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
+from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
 from glaive.table.registry import read_operation
 from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
@@ -191,12 +192,22 @@ class _Commit:
         operation = read_operation(self.transaction.operation)
         restored = operation.restored
         older = None if restored is None else open_version(self.store, restored)
+        if base is not None:
+            hidden = operation.hidden(base)
+            if hidden:
+                found = {one: self._hidden_lineage(base, one) for one in hidden}
+                operation = operation.with_hidden(found)
         draft = operation.apply(base, version, self.options, older)
         if self.options.detached:
             version = secrets.randbits(64) | DETACHED
         carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
         stamp(draft, version, carried=carried)
         return draft
+
+    def _hidden_lineage(self, base: Manifest, fragment_id: int) -> HiddenLineage:
+        fragment = base.fragment(base.position_of(fragment_id))
+        ids = load_lineage(self.store, base, fragment, "row_ids")
+        return ids, load_lineage(self.store, base, fragment, "created_at")
 
     def _write_deletions(self) -> None:
         """Write the deletion files that a rebase has made necessary."""

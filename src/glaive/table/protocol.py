@@ -21,10 +21,21 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.types import FormatVersion
 
-__all__ = ["CommitOptions", "Conflict", "Draft", "Offsets", "TableOperation", "needs_dataset"]
+__all__ = [
+    "CommitOptions",
+    "Conflict",
+    "Draft",
+    "HiddenLineage",
+    "Offsets",
+    "TableOperation",
+    "needs_dataset",
+]
 
 Offsets = NDArray[np.uint32]
 """Physical rows of a fragment, ascending, each once."""
+
+HiddenLineage = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+"""Row id of each physical row, and the version in which it was created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +133,14 @@ class TableOperation:
     def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
         """Fragments whose deletion files are to be written before the version, and the rows."""
         return ()
+
+    def hidden(self, base: Manifest) -> frozenset[int]:
+        """Fragments of ``base`` whose row ids and creation :meth:`apply` needs from their files."""
+        return frozenset()
+
+    def with_hidden(self, found: Mapping[int, HiddenLineage]) -> Self:
+        """The operation with what :meth:`hidden` asked for."""
+        return self
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Why this operation no longer holds after ``theirs``; ``None`` if it does.

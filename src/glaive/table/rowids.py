@@ -12,15 +12,14 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
-from glaive.format.pb import table_pb2
 from glaive.format.row_segments import RowSegments, read_segments
 from glaive.format.rowids import decode_versions
 
@@ -109,8 +108,17 @@ class RowIdIndex:
         return fragments[back], rows[back]
 
 
-def created_at(manifest: Manifest, ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def created_at(
+    manifest: Manifest,
+    lineage: Mapping[int, tuple[NDArray[np.uint64], NDArray[np.uint64]]],
+    ids: NDArray[np.uint64],
+) -> NDArray[np.uint64]:
     """Versions in which the rows with these ids were created.
+
+    Parameters
+    ----------
+    lineage
+        Row ids and creation by fragment id, for fragments that keep them in their files.
 
     Raises
     ------
@@ -118,15 +126,23 @@ def created_at(manifest: Manifest, ids: NDArray[np.uint64]) -> NDArray[np.uint64
         A row id is not in this version.
     """
     wanted, back = np.unique(ids, return_inverse=True)
-    which, fragment, row = RowIdIndex(manifest).candidates(wanted)
-    found = np.zeros(len(wanted), np.uint64)
+    known = manifest.fragment_ids.tolist()
+    nothing = np.empty(0, np.uint64)
+
+    def column(position: int) -> NDArray[np.uint64]:
+        found = lineage.get(known[position])
+        return nothing if found is None else found[0]
+
+    which, fragment, row = RowIdIndex(manifest, column).candidates(wanted)
+    versions = np.zeros(len(wanted), np.uint64)
+    missing = np.ones(len(wanted), np.bool_)
     for position in np.unique(fragment).tolist():
         here = fragment == position
-        one = manifest.fragment_wire(position)
-        where = f"{manifest.where}, fragment {one.id}"
-        found[which[here]] = _created(one, where)[row[here]]
-    missing = np.ones(len(wanted), np.bool_)
-    missing[which] = False
+        hidden = lineage.get(known[position])
+        of_fragment = _created(manifest, position) if hidden is None else hidden[1]
+        if of_fragment is not None:
+            versions[which[here]] = of_fragment[row[here]]
+            missing[which[here]] = False
     if missing.any():
         raise CorruptFileError(
             "row ids of updated rows",
@@ -134,17 +150,16 @@ def created_at(manifest: Manifest, ids: NDArray[np.uint64]) -> NDArray[np.uint64
             found=f"{wanted[missing][0]}",
             where=manifest.where,
         )
-    return found[back]
+    return versions[back]
 
 
-def _created(fragment: table_pb2.DataFragment, where: str) -> NDArray[np.uint64]:
+def _created(manifest: Manifest, position: int) -> NDArray[np.uint64] | None:
+    """Creation of the rows of a fragment; ``None`` if its files tell, and it is not needed."""
+    fragment = manifest.fragment_wire(position)
     if fragment.HasField("column_created_at_versions"):
-        raise UnsupportedFeatureError(
-            f"rows of {where} are to be updated, and the versions in which they were created "
-            "are in its data files: this version of glaive does not carry them over. Update "
-            "them with the library that wrote the fragment."
-        )
+        return None
     data = fragment.inline_created_at_versions
     if not data:  # older releases kept no versions: all rows are as old as the dataset
         return np.ones(fragment.physical_rows, np.uint64)
+    where = f"{manifest.where}, fragment {fragment.id}"
     return decode_versions(data, fragment.physical_rows, where=where)

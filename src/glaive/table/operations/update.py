@@ -34,6 +34,7 @@ from glaive.table.protocol import (
     CommitOptions,
     Conflict,
     Draft,
+    HiddenLineage,
     Offsets,
     TableOperation,
     needs_dataset,
@@ -76,6 +77,8 @@ class Update(TableOperation):
         Kept as they are.
     affected, united
         As those of a delete.
+    lineage
+        What :meth:`hidden` asks for; not part of the message.
     """
 
     wire_name: ClassVar[str] = "update"
@@ -91,6 +94,7 @@ class Update(TableOperation):
     compacted_sstables: tuple[table_pb2.Transaction.Update.CompactedSsTable, ...] = ()
     affected: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
     united: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
+    lineage: Mapping[int, HiddenLineage] = field(default_factory=dict, hash=False, compare=False)
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.Update) -> Self:
@@ -140,6 +144,21 @@ class Update(TableOperation):
     @property
     def _in_place(self) -> bool:
         return self.columns or bool(self.fields_modified)
+
+    def hidden(self, base: Manifest) -> frozenset[int]:
+        """Fragments rows come from, if they keep row ids or versions in their files."""
+        if not (self.new and base.uses(Feature.SPILLED_ROW_LINEAGE)):
+            return frozenset()
+        found = set()
+        for one in self._mine() & set(base.fragment_ids.tolist()):
+            wire = base.fragment_wire(base.position_of(one))
+            if wire.HasField("column_row_ids") or wire.HasField("column_created_at_versions"):
+                found.add(one)
+        return frozenset(found)
+
+    def with_hidden(self, found: Mapping[int, HiddenLineage]) -> Self:
+        """The operation with what :meth:`hidden` asked for."""
+        return replace(self, lineage=found)
 
     def _mine(self) -> frozenset[int]:
         return frozenset([*(one.id for one in self.updated), *self.removed])
@@ -232,7 +251,10 @@ class Update(TableOperation):
             entries = prune(entries, replaced.keys(), self.fields_modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
-            wire, self.new, version, created=partial(created_at, base) if stable else None
+            wire,
+            self.new,
+            version,
+            created=partial(created_at, base, self.lineage) if stable else None,
         )
         kept = edit_fragments(base, wire, replaced=replaced, removed=self.removed, added=added)
         same = entries == base.indices
