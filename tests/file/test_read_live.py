@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels._tier import as_buffer, force_tier
-from glaive.kernels.bitpack import chunk_widths, pack_inline
-from glaive.kernels.keep import Gone, keep_inline
+from glaive.kernels.keep import Gone
 from glaive.scan.deletions import LiveRows
 
 KINDS: list[Any] = [
@@ -93,37 +91,3 @@ def test_other_columns_are_left_to_the_caller(tmp_path: Path, version: str) -> N
     live = LiveRows(np.arange(0, 4000, 2, dtype=np.uint32), 4000)
     expected = texts.take(pa.array(range(1, 4000, 2)))
     assert live.read(column, 0, 4000).equals(expected)
-
-
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-@pytest.mark.parametrize("bits", [8, 16, 32, 64])
-def test_damage_and_wrong_rows_are_refused(tier: Any, bits: int) -> None:
-    values = as_buffer((np.arange(2000) % 100).astype(f"<u{bits // 8}"))
-    raw, sizes = pack_inline(values, 2000, bits, chunk_widths(values, 2000, bits))
-    data, starts, counts = as_buffer(raw), np.cumsum(sizes) - sizes, np.array([1024, 976])
-    gone = Gone(np.array([10, 20]), 0, 1990)
-    with force_tier(tier):
-        kept = keep_inline(data, starts, sizes, counts, bits, 10, gone, "a.lance")
-        expected = np.delete(np.arange(10, 2000) % 100, [10, 20])
-        assert np.frombuffer(kept, f"<u{bits // 8}").tolist() == expected.tolist()
-        with pytest.raises(CorruptFileError, match="bit-packed chunk"):
-            keep_inline(data, starts, sizes + 1, counts, bits, 10, gone, "a.lance")
-        with pytest.raises(ValueError, match="1990 rows from value 11"):
-            keep_inline(data, starts, sizes, counts, bits, 11, gone, "a.lance")
-        wrong = Gone(np.array([20, 10]), 0, 1990)
-        with pytest.raises(ValueError, match="row numbers"):
-            keep_inline(data, starts, sizes, counts, bits, 0, wrong, "a.lance")
-
-
-def test_loops_do_not_write_more_rows_than_the_numbers_leave() -> None:
-    values = as_buffer(np.arange(1000, dtype="<u2"))
-    raw, sizes = pack_inline(values, 1000, 16, chunk_widths(values, 1000, 16))
-    every = np.full(1000 // 8 + 17, 0xFF, np.uint8)
-    each = np.zeros(1, np.int64), sizes, np.array([1000])
-    with force_tier("numba"), pytest.raises(ValueError, match="row numbers"):
-        keep_inline(as_buffer(raw), *each, 16, 0, Gone(np.array([3]), 0, 1000, every), "a.lance")
-
-
-def test_bits_that_end_too_early_are_refused() -> None:
-    with pytest.raises(ValueError, match="18 bytes for the bits 0 to 20"):
-        Gone(np.array([3]), 0, 20, np.zeros(18, np.uint8))

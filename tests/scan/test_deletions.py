@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.kernels._tier import force_tier
-from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_variable
-from glaive.kernels.strings import Strings
 from glaive.scan.deletions import LiveRows
 
 
@@ -130,17 +128,3 @@ def test_rows_of_all_types_are_dropped(kind: pa.DataType, data: st.DataObject) -
             (kept,) = live.keep(start, stop, [array.slice(start, stop - start)])
         kept.validate(full=True)
         assert kept.equals(array.take(pa.array(left)))
-
-
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-@pytest.mark.parametrize("numbers", [[3, 2], [2, 2], [-1], [9], [0, 1, 2, 3, 4, 5]])
-def test_row_numbers_that_do_not_ascend_are_refused(tier: Any, numbers: list[int]) -> None:
-    gone = Gone(np.array(numbers), 0, 5)
-    strings = Strings(pa.py_buffer(np.arange(6, dtype="<i4").tobytes()), 32, pa.py_buffer(b"abcde"))
-    with force_tier(tier):
-        with pytest.raises(ValueError, match="row numbers"):
-            keep_fixed(pa.py_buffer(bytes(20)), 4, gone)
-        with pytest.raises(ValueError, match="row numbers"):
-            keep_bits(pa.py_buffer(bytes(1)), 0, gone)
-        with pytest.raises(ValueError, match=r"row numbers|bytes of strings"):
-            keep_variable(strings, gone)
