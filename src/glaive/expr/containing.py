@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.slices import slice_bits
-from glaive.encodings.arrays.binary import offset_bits
 from glaive.kernels.contains import contains
 from glaive.kernels.strings import Strings
 
 __all__ = ["containing", "prefiltered"]
+
+_OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
+    pa.string(): 32,
+    pa.binary(): 32,
+    pa.large_string(): 64,
+    pa.large_binary(): 64,
+}
 
 _RARE = 4
 """One hit among so many rows, or less: worth looking at the hits alone."""
@@ -21,7 +27,7 @@ _RARE = 4
 
 def containing(texts: Any, word: str) -> Any:
     """Which texts hold a word; null where the text is."""
-    bits, rows = offset_bits(texts.type), len(texts)
+    bits, rows = _OFFSET_BITS.get(texts.type), len(texts)
     validity, *parts = texts.buffers()
     if bits is None or not rows or any(part is None for part in parts):
         return pc.match_substring(texts, word)
