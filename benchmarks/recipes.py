@@ -18,6 +18,8 @@ blobs            1 in 2500 100 KB of noise each, which pylance compresses with z
 plain_blobs      1 in 2500 the same without compression
 v2_0, v0_1       all       numbers and text in files of format 2.0 and 0.1
 wide             100       10,000 columns of int64
+deleted          all       numbers of ``table``, of which 3 % are deleted
+fragments        10,000    numbers of ``table``, ten in a fragment
 ================ ========= ===================================================================
 """
 
@@ -191,6 +193,24 @@ def _wide() -> pa.Table:
     return pa.table({f"c{at:05d}": numbers[at] for at in range(WIDE)})
 
 
+def _numbers(rows: int) -> pa.Table:
+    return make("table", rows).select(["seq", "small", "float"])
+
+
+class _Deleting:
+    """Writes, and deletes 3 % of the rows."""
+
+    def write_dataset(self, table: pa.Table, path: str, **options: Any) -> None:
+        lance.write_dataset(table, path, **options).delete("small < 30")
+
+
+class _Scattering:
+    """Writes fragments of ten rows."""
+
+    def write_dataset(self, table: pa.Table, path: str, **options: Any) -> None:
+        lance.write_dataset(table, path, max_rows_per_file=10, **options)
+
+
 @cache
 def make(name: str, rows: int) -> pa.Table:
     """Return a data set in memory, in one chunk per column."""
@@ -213,5 +233,7 @@ RECIPES: dict[str, Recipe] = {
     "v2_0": Recipe(_older, "2.0"),
     "v0_1": Recipe(_older, "0.1"),
     "wide": Recipe(lambda _rows: _wide()),
+    "deleted": Recipe(_numbers, writer=_Deleting()),
+    "fragments": Recipe(lambda rows: _numbers(rows).slice(0, 10_000), writer=_Scattering()),
 }
 """The data sets by name."""

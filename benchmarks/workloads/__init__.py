@@ -11,7 +11,18 @@ from benchmarks.workloads.common import Bench, Row, Workload
 
 __all__ = ["TOPICS", "Bench", "Row", "Workload", "workloads"]
 
-TOPICS = ("scans", "nested", "stored", "streams", "takes", "cold", "tables", "writes", "processes")
+TOPICS = (
+    "scans",
+    "nested",
+    "stored",
+    "streams",
+    "queries",
+    "takes",
+    "cold",
+    "tables",
+    "writes",
+    "processes",
+)
 
 
 def workloads() -> list[Workload]:
