@@ -14,7 +14,7 @@ from threading import Event
 from glaive.arrow.blocks import Variable
 from glaive.kernels.fsst import encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
-from glaive.kernels.strings import Strings
+from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
 
 __all__ = ["Coding", "PageSymbols", "SharedSymbols", "train"]
@@ -70,7 +70,7 @@ class PageSymbols:
         """Return the shared table if it is as good for ``block``, else one of its own."""
         if self.first and not self.shared.is_settled:
             sample, fresh = _sample(block, 0), _sample(block, 1)
-            table = train_symbols(sample)
+            table = train_symbols(sample, _bytes(block))
             coding = Coding(table, _share(table, sample))
             # Text it has not seen tells better what to expect of other pages.
             self.shared.settle(Coding(table, max(coding.share, _share(table, fresh))))
@@ -86,12 +86,17 @@ class PageSymbols:
 def train(block: Variable) -> Coding:
     """Make a table of a sample of the values, about 24 KiB."""
     sample = _sample(block, 0)
-    table = train_symbols(sample)
+    table = train_symbols(sample, _bytes(block))
     return Coding(table, _share(table, sample))
 
 
 def _sample(block: Variable, turn: int) -> Strings:
     return sample_strings(Strings(block.offsets, block.offset_bits, block.data), block.count, turn)
+
+
+def _bytes(block: Variable) -> int:
+    ends = as_offsets(block.offsets, block.offset_bits)
+    return int(ends[block.count]) - int(ends[0])
 
 
 def _share(table: SymbolTable, sample: Strings) -> float:

@@ -79,13 +79,16 @@ def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
     return Strings(as_buffer(at), 64, pa.py_buffer(b"".join(pieces)))
 
 
-def train_symbols(sample: Strings) -> SymbolTable:
-    """Return a table for text like ``sample`` (64-bit offsets from 0)."""
+def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
+    """Return a table for text like ``sample`` (64-bit offsets from 0).
+
+    ``text_bytes`` will be encoded with it: where those need the compiled loop, so does training.
+    """
     count = len(as_offsets(sample.offsets, 64)) - 1
     table = best = SymbolTable(())
     smallest = 2 * sample.data.size
     for share, weight in (*ROUNDS, (1.0, 0.0)):
-        steps, firsts = _split(table, sample, max(1, round(count * share)))
+        steps, firsts = _split(table, sample, max(1, round(count * share)), text_bytes)
         if share == 1.0:
             # A step is one byte, a literal two. Later tables are mostly, not always, better.
             size = len(steps) + int(np.count_nonzero(steps < 256))
@@ -98,14 +101,14 @@ def train_symbols(sample: Strings) -> SymbolTable:
 
 
 def _split(
-    table: SymbolTable, sample: Strings, count: int
+    table: SymbolTable, sample: Strings, count: int, text_bytes: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
     """Encode the first ``count`` values into steps, with the first step of each value."""
     ends = as_offsets(sample.offsets, 64)
     count = min(count, len(ends) - 1)
     size = int(ends[count]) if count else 0
     firsts = np.empty(count, np.int64)
-    if not use_loops(size // 8):
+    if not use_loops(max(size, text_bytes) // 8):
         memory = memoryview(sample.data)
         bounds = ends[: count + 1].tolist()
         found: list[int] = []
