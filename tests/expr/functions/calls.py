@@ -63,7 +63,8 @@ def call(name: str, arguments: list[Any], rows: int) -> Any:
     if cast and not found.volatile and all(isinstance(a, pa.Scalar) for a in cast):
         return found.evaluate(cast, 1, kind)[0]
     made = found.evaluate(cast, rows, kind)
-    assert made.type == kind and len(made) == rows
+    assert made.type == kind
+    assert len(made) == rows
     return made
 
 

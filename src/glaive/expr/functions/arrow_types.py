@@ -116,7 +116,7 @@ def named_type(name: str) -> Any:
     return made
 
 
-def _built(name: str, inside: str) -> Any:
+def _built(name: str, inside: str) -> Any:  # noqa: PLR0911  # A table of types.
     parts = [part.strip() for part in inside.split(",", 1)]
     match name:
         case "Timestamp":

@@ -232,6 +232,8 @@ def _bin_types(call: Call) -> Types:
         kind = pa.timestamp("ns", kind.tz)
     if len(call.types) == 3 and call.literals[2] is None:
         raise refuse(call, 2, "a constant")
+    if len(call.types) == 3 and is_kind.is_time(kind) != is_kind.is_time(call.types[2]):
+        raise refuse(call, 2, f"a moment of the kind of {kind}")
     origin = (kind if is_kind.is_time(kind) else pa.timestamp("ns"),) * (len(call.types) - 2)
     return (call.types[0], kind, *origin), kind
 

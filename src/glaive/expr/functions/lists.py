@@ -245,7 +245,7 @@ def _array_max(values: Any) -> Any:
     return _extreme(values, greatest=True)
 
 
-@function("array_min", "list_min", takes=lists("l", element_of))
+@function("array_min", takes=lists("l", element_of))
 def _array_min(values: Any) -> Any:
     return _extreme(values, greatest=False)
 

@@ -1,0 +1,337 @@
+"""Casts to and from points in time: numbers, text, other units; text by a format.
+
+Text in the form of ISO 8601 is read by Arrow, all rows at once; a format makes it a loop over
+distinct values, and so does ``to_char``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import FilterError
+from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_text, refuse
+from glaive.expr.functions.dates import TICKS
+from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
+from glaive.expr.functions.values import constant, count_rows, distinctly, spread
+
+__all__: list[str] = []
+
+is_kind = pa.types
+
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = r"\d{2}:\d{2}:\d{2}(\.\d+)?"
+_ZONE = r"([zZ]| ?[+-]\d{2}(:?\d{2})?)"
+_PLAIN_TEXT = rf"^{_DAY}([Tt ]{_CLOCK})?$"
+_ZONED_TEXT = rf"^{_DAY}[Tt ]{_CLOCK}{_ZONE}$"
+
+
+def _read_iso(name: str, text: Any) -> Any:
+    """Nanoseconds since 1970 of ISO 8601 text, as int64."""
+    text = text.cast(pa.string())
+    plain = pc.match_substring_regex(text, _PLAIN_TEXT)
+    zoned = pc.match_substring_regex(text, _ZONED_TEXT)
+    wrong = text.filter(pc.fill_null(pc.invert(pc.or_(plain, zoned)), False))
+    if len(wrong):
+        raise FilterError(
+            f"{name}: {wrong[0].as_py()[:40]!r} is no timestamp such as 2024-02-03T04:05:06Z; "
+            "give the format as a second argument"
+        )
+    neat = pc.replace_substring_regex(text, r"(\.\d{9})\d+", r"\1")
+    neat = pc.replace_substring_regex(neat, "^(.{10})[Tt]", r"\1 ")
+    neat = pc.replace_substring_regex(
+        pc.replace_substring_regex(neat, " ?[zZ]$", "Z"), " ([+-])", r"\1"
+    )
+    try:
+        bare = pc.if_else(plain, neat, None).cast(pa.timestamp("ns"))
+        other = pc.if_else(zoned, neat, None).cast(pa.timestamp("ns", "UTC"))
+    except pa.ArrowInvalid as error:
+        raise FilterError(f"{name}: {error}; nanoseconds reach from 1677 to 2262") from None
+    return pc.coalesce(bare.cast(pa.int64()), other.cast(pa.int64()))
+
+
+def _read_formats(name: str, text: Any, formats: tuple[Any, ...]) -> Any:
+    rows = count_rows((text, *formats))
+    columns = [spread(form, rows).to_pylist() for form in formats]
+    values = spread(text, rows).to_pylist()
+    known: dict[Any, int | None] = {}
+    made = []
+    for row, value in enumerate(values):
+        key = (value, *[column[row] for column in columns])
+        if key not in known:
+            known[key] = _read_one(name, *key)
+        made.append(known[key])
+    if any(nanos is not None and not -(2**63) <= nanos < 2**63 for nanos in made):
+        raise FilterError(f"{name}: nanoseconds reach from 1677 to 2262")
+    return pa.array(made, pa.int64())
+
+
+def _read_one(name: str, value: str | None, *formats: str | None) -> int | None:
+    if value is None or all(form is None for form in formats):
+        return None
+    for form in formats:
+        nanos = parse_moment(value, form) if form is not None else None
+        if nanos is not None:
+            return nanos
+    raise FilterError(f"{name}: {value[:40]!r} does not follow {', '.join(map(repr, formats))}")
+
+
+def _source_types(call: Call, *, days: bool) -> tuple[Any, ...]:
+    check_count(call, 1)
+    kind = call.types[0]
+    if is_text(kind):
+        return tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
+    if len(call.types) > 1:
+        raise refuse(call, 0, "text where a format is given")
+    number = is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind)
+    if is_kind.is_null(kind) or is_kind.is_integer(kind):
+        return (pa.int64(),)
+    if is_kind.is_timestamp(kind) or (days and is_kind.is_date(kind)):
+        return (kind,)
+    if number:
+        return (pa.float64(),)
+    raise refuse(call, 0, "text, a number or a timestamp")
+
+
+def _scaled_down(ticks: Any, size: int) -> Any:
+    """Divide, toward zero."""
+    return pc.divide(ticks, size) if size > 1 else ticks
+
+
+def _saturated(value: Any) -> Any:
+    """Floats as int64; those beyond it become its ends, and NaN becomes 0."""
+    ends = (-(2.0**63), 2.0**63)
+    floats = np.nan_to_num(pc.fill_null(value, 0.0).to_numpy(zero_copy_only=False), posinf=2.0**63)
+    inside = (floats > ends[0]) & (floats < ends[1])
+    made = np.where(inside, np.where(inside, floats, 0.0).astype(np.int64), np.iinfo(np.int64).max)
+    made = np.where(floats <= ends[0], np.iinfo(np.int64).min, made)
+    return pa.array(made, pa.int64(), mask=value.is_null().to_numpy(zero_copy_only=False))
+
+
+def _to_unit(name: str, value: Any, formats: tuple[Any, ...], unit: str, each: int) -> Any:
+    """Ticks of a unit; numbers count ``each`` ticks."""
+    kind = value.type
+    if is_kind.is_string(kind) or is_kind.is_large_string(kind):
+        nanos = _read_formats(name, value, formats) if formats else _read_iso(name, value)
+        return _scaled_down(nanos, 10**9 // TICKS[unit])
+    try:
+        if is_kind.is_floating(kind):
+            if each == 1:
+                return pc.trunc(value).cast(pa.int64())
+            return _saturated(pc.multiply(value, float(each)))
+        if is_kind.is_timestamp(kind):
+            ticks = value.cast(pa.int64())
+            more = TICKS[unit] // TICKS[kind.unit]
+            if more:
+                return pc.multiply_checked(ticks, more)
+            return _scaled_down(ticks, TICKS[kind.unit] // TICKS[unit])
+        return pc.multiply_checked(value, each)
+    except pa.ArrowInvalid as error:
+        raise FilterError(f"{name}: {error}") from None
+
+
+def _define_timestamps() -> None:
+    def define(name: str, unit: str, each: int) -> None:
+        def resolve(call: Call) -> Types:
+            return _source_types(call, days=False), pa.timestamp(unit)
+
+        @function(name, takes=resolve)
+        def _to_timestamp(value: Any, *formats: Any) -> Any:
+            return _to_unit(name, value, formats, unit, each).cast(pa.timestamp(unit))
+
+    define("to_timestamp", "ns", 10**9)
+    define("to_timestamp_seconds", "s", 1)
+    define("to_timestamp_millis", "ms", 1)
+    define("to_timestamp_micros", "us", 1)
+    define("to_timestamp_nanos", "ns", 1)
+
+
+_define_timestamps()
+
+
+def _seconds_types(call: Call) -> Types:
+    return _source_types(call, days=True), pa.int64()
+
+
+@function("to_unixtime", takes=_seconds_types)
+def _to_unixtime(value: Any, *formats: Any) -> Any:
+    if is_kind.is_date(value.type):
+        value = value.cast(pa.timestamp("s"))
+    return _to_unit("to_unixtime", value, formats, "s", 1)
+
+
+def _from_types(call: Call) -> Types:
+    check_count(call, 1, 2)
+    INTEGER(call, 0)
+    if len(call.types) == 1:
+        return (pa.int64(),), pa.timestamp("s")
+    given = call.literals[1]
+    zone = given.as_py() if given is not None else None
+    if not isinstance(zone, str):
+        raise refuse(call, 1, "a time zone, a constant")
+    try:
+        pa.scalar(0, pa.timestamp("s")).cast(pa.timestamp("s", zone))
+        pc.local_timestamp(pa.scalar(0, pa.timestamp("s", zone)))
+    except pa.ArrowInvalid:
+        raise FilterError(f"from_unixtime: no time zone {zone!r}") from None
+    return (pa.int64(), pa.string()), pa.timestamp("s", zone)
+
+
+@function("from_unixtime", takes=_from_types)
+def _from_unixtime(value: Any, zone: Any = None) -> Any:
+    return value.cast(pa.timestamp("s", None if zone is None else zone.as_py()))
+
+
+# --------------------------------------------------------------------------- dates, times
+
+
+def _local(moment: Any) -> Any:
+    """Timestamps as the clock of their zone shows them."""
+    return moment if moment.type.tz is None else pc.local_timestamp(moment)
+
+
+def _date_types(call: Call) -> Types:
+    return _source_types(call, days=True), pa.date32()
+
+
+@function("to_date", takes=_date_types)
+def _to_date(value: Any, *formats: Any) -> Any:
+    kind = value.type
+    if is_kind.is_date(kind):
+        return value.cast(pa.date32())
+    if is_kind.is_timestamp(kind):
+        return pc.floor_temporal(_local(value), unit="day").cast(pa.date32())
+    if is_kind.is_integer(kind) or is_kind.is_floating(kind):
+        try:
+            days = pc.trunc(value).cast(pa.int32()) if is_kind.is_floating(kind) else value
+            return days.cast(pa.int32()).cast(pa.date32())
+        except pa.ArrowInvalid as error:
+            raise FilterError(f"to_date: {error}") from None
+    if formats:
+        nanos = _read_formats("to_date", value, formats)
+        return nanos.cast(pa.timestamp("ns")).cast(pa.date32(), safe=False)
+    return distinctly(pa.date32(), _read_day, value)
+
+
+def _read_day(text: str) -> dt.date:
+    try:
+        if len(text) == 8 and text.isdigit():
+            return dt.date(int(text[:4]), int(text[4:6]), int(text[6:]))
+        day, rest = text[:10], text[10:]
+        if rest:
+            _read_iso("to_date", pa.array([text]))
+        elif len(day) < 10:
+            day = "-".join(part.zfill(2) for part in day.split("-"))
+        return dt.date.fromisoformat(day)
+    except ValueError:
+        raise FilterError(f"to_date: {text[:40]!r} is no date such as 2024-02-03") from None
+
+
+def _clock_types(call: Call) -> Types:
+    check_count(call, 1)
+    kind = call.types[0]
+    if is_kind.is_timestamp(kind) or is_kind.is_null(kind):
+        if len(call.types) > 1:
+            raise refuse(call, 0, "text where a format is given")
+        return (kind if is_kind.is_timestamp(kind) else pa.timestamp("ns"),), pa.time64("ns")
+    if not is_text(kind):
+        raise refuse(call, 0, "text or a timestamp")
+    texts = tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
+    return texts, pa.time64("ns")
+
+
+_DAY_NANOS = 86_400 * 10**9
+
+
+@function("to_time", takes=_clock_types)
+def _to_time(value: Any, *formats: Any) -> Any:
+    if is_kind.is_timestamp(value.type):
+        return _clock(_local(value))
+    given = formats or (pa.scalar("%H:%M:%S%.f"), pa.scalar("%H:%M"))
+    nanos = _read_formats("to_time", value, given)
+    return pc.subtract(nanos, pc.multiply(pc.divide(nanos, _DAY_NANOS), _DAY_NANOS)).cast(
+        pa.time64("ns")
+    )
+
+
+def _clock(bare: Any) -> Any:
+    size = TICKS[bare.type.unit]
+    ticks = pc.fill_null(bare.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    nanos = np.mod(ticks, 86_400 * size) * (10**9 // size)
+    return pc.if_else(bare.is_valid(), pa.array(nanos).cast(pa.time64("ns")), None)
+
+
+# --------------------------------------------------------------------------- to_char
+
+
+def _char_types(call: Call) -> Types:
+    check_count(call, 2, 2)
+    form, _ = LOOSE_TEXT(call, 1)
+    kind = call.types[0]
+    if is_kind.is_null(kind) or is_text(kind):
+        kind = pa.timestamp("ns")
+    known = (is_kind.is_timestamp, is_kind.is_date, is_kind.is_time, is_kind.is_duration)
+    if not any(test(kind) for test in known):
+        raise refuse(call, 0, "a date, a time, a timestamp or a duration")
+    return (kind, form), pa.string()
+
+
+@function("to_char", "date_format", takes=_char_types)
+def _to_char(value: Any, form: Any) -> Any:
+    rows = count_rows((value, form))
+    if constant(form) and form.is_valid:
+        pattern = form.as_py()
+        moments = _nanos(spread(value, rows))
+        return distinctly(pa.string(), lambda n: _shown(n, value.type, pattern), moments)
+    pairs = zip(
+        _nanos(spread(value, rows)).to_pylist(), spread(form, rows).to_pylist(), strict=True
+    )
+    return pa.array(
+        [None if n is None or f is None else _shown(n, value.type, f) for n, f in pairs],
+        pa.string(),
+    )
+
+
+def _nanos(value: Any) -> Any:
+    """Ticks as int64, in the value's own unit."""
+    if is_kind.is_date32(value.type) or is_kind.is_time32(value.type):
+        value = value.cast(pa.int32())
+    return value.cast(pa.int64())
+
+
+def _shown(ticks: int, kind: Any, form: str) -> str:
+    if is_kind.is_duration(kind):
+        return _shown_duration(ticks, TICKS[kind.unit])
+    if is_kind.is_date32(kind):
+        ticks, size = ticks * 86_400, 1
+    else:
+        size = 1000 if is_kind.is_date64(kind) else TICKS[kind.unit]
+    seconds, rest = divmod(ticks, size)
+    try:
+        moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
+    except OverflowError:
+        raise FilterError(f"to_char: {ticks} of {kind} lies beyond the years 1 to 9999") from None
+    zone = getattr(kind, "tz", None)
+    local = moment.replace(tzinfo=None) if zone is None else _in_zone(moment, zone)
+    whole: Moment = (local, rest * (10**9 // size))
+    return format_moment(whole, form, clock_only=is_kind.is_time(kind))
+
+
+def _in_zone(moment: dt.datetime, zone: str) -> dt.datetime:
+    known = pa.scalar(moment, pa.timestamp("s", zone)).as_py()
+    return known if isinstance(known, dt.datetime) else moment
+
+
+def _shown_duration(ticks: int, size: int) -> str:
+    whole, rest = divmod(abs(ticks), size)
+    sign = "-" if ticks < 0 else ""
+    parts = [whole // 86_400, whole // 3600 % 24, whole // 60 % 60]
+    shown = [f"{sign if part else ''}{part}" for part in parts]
+    fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
+    seconds = f"{sign}{whole % 60}{fraction}" if ticks else f"0{fraction}"
+    return f"{shown[0]} days {shown[1]} hours {shown[2]} mins {seconds} secs"
