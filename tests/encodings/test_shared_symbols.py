@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from google.protobuf import any_pb2
 
 from glaive.arrow.blocks import Variable
 from glaive.encodings.shared_symbols import Coding, PageSymbols, SharedSymbols, train
 from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.fsst import Fsst
+from glaive.file.files import LanceFileWriter
+from glaive.file.v2.container import Container
+from glaive.file.v2.page_queue import PageJob
+from glaive.format.pb import encodings21_pb2
+from glaive.io.local import LocalStore
 
 ENGLISH = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "again"]
 LATIN = ["arma", "virumque", "cano", "troiae", "qui", "primus", "ab", "oris", "italiam", "fato"]
@@ -22,6 +30,14 @@ def text(words: list[str], seed: int, count: int = 20_000) -> Variable:
     values = [" ".join(words[pick] for pick in row).encode() for row in picks]
     ends = np.cumsum([0, *map(len, values)]).astype("<i4")
     return Variable(pa.py_buffer(ends), 32, pa.py_buffer(b"".join(values)), count)
+
+
+def symbols_of(page: Any) -> bytes:
+    """The symbol table in the message of a page."""
+    message = any_pb2.Any.FromString(page.encoding.direct.encoding)
+    layout: Any = encodings21_pb2.PageLayout.FromString(message.value)
+    table: bytes = layout.mini_block_layout.value_compression.fsst.symbol_table
+    return table
 
 
 def test_a_page_like_the_first_uses_its_table() -> None:
@@ -91,3 +107,27 @@ def test_samples_of_few_values_are_all_of_them(turn: int) -> None:
     block = text(ENGLISH, 4, 50)
     sample = sample_strings(Strings(block.offsets, 32, block.data), 50, turn)
     assert sample.data.size == block.data.size
+
+
+def test_a_first_page_that_fails_keeps_nobody_waiting() -> None:
+    shared = SharedSymbols()
+    job = PageJob(None, pa.array(["x"]), {0: PageSymbols(shared, True)})  # type: ignore[arg-type]  # not asked for
+    with pytest.raises(ValueError, match="no page"), job:
+        raise ValueError("no page")
+    assert shared.is_settled
+    assert PageSymbols(shared, False).coding(text(ENGLISH, 1)) == train(text(ENGLISH, 1))
+
+
+def test_pages_of_a_file_share_a_table_and_files_are_the_same_every_time(tmp_path: Path) -> None:
+    block = text(ENGLISH, 5, 500_000)
+    array = pa.Array.from_buffers(pa.string(), block.count, [None, block.offsets, block.data])
+    files = []
+    for name in ("one", "two"):
+        with LanceFileWriter(tmp_path / name) as writer:
+            writer.write_batch(pa.table({"text": array}))
+        files.append((tmp_path / name).read_bytes())
+    assert files[0] == files[1]
+    file = Container(LocalStore(tmp_path).open("one"))
+    tables = [symbols_of(page) for page in file.column(0).pages]
+    assert len(tables) > 1
+    assert {*tables} == {tables[0]} != {b""}
