@@ -6,6 +6,7 @@ import shutil
 
 from benchmarks.engines import Engine
 from benchmarks.workloads.common import Bench, Row, Workload, each, run, same, timed
+from benchmarks.workloads.manifests import WORKLOADS as MANIFESTS
 
 __all__ = ["WORKLOADS"]
 
@@ -44,4 +45,5 @@ WORKLOADS = [
     Workload("open", 5, _open),
     Workload("open 10,000 columns, read 2", 3, _two_of_many),
     Workload("append ten rows", 3, _append),
+    *MANIFESTS,
 ]

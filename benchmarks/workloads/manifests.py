@@ -1,0 +1,118 @@
+"""Many fragments: opening, appending, and rows by stable row id."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.engines import Engine
+from benchmarks.workloads.common import Bench, Row, Workload, each, run, same, timed
+from glaive.format.manifest import encode_manifest
+from glaive.format.paths import manifest_path, new_data_file_name
+from glaive.format.pb import table_pb2
+from glaive.io.local import LocalStore
+from glaive.table.load import open_latest
+
+__all__ = ["WORKLOADS"]
+
+FRAGMENTS = 100_000
+
+
+def _engines(bench: Bench) -> Bench:
+    """The same without Parquet, which has no manifests."""
+    chosen = [engine for engine in bench.engines if engine.name != "parquet"]
+    return Bench(bench.data, chosen, bench.repeats, bench.seconds)
+
+
+def _many(bench: Bench, engine: Engine) -> Path:
+    """A dataset whose second version lists one file, and 99,999 more that nobody opens."""
+    path = bench.data.scratch(f"many-{engine.name}")
+    engine.write(_ten(), path, bench.data.version)
+    store = LocalStore(path)
+    base = open_latest(store)
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(base.wire)
+    one = base.fragment_wire(0)
+    for number in range(1, FRAGMENTS):
+        one.id = number
+        one.files[0].path = new_data_file_name()
+        wire.fragments.append(one.SerializeToString())
+    wire.version, wire.max_fragment_id = 2, FRAGMENTS - 1
+    transaction = base.transaction or b""
+    pieces = encode_manifest(wire, transaction=transaction, index_section=None)
+    store.put(manifest_path(2, base.scheme), pieces)
+    return path
+
+
+def _ten() -> pa.Table:
+    return pa.table({"id": range(10), "name": ["a"] * 10})
+
+
+def _open(bench: Bench, title: str, goal: float | None) -> list[Row]:
+    bench = _engines(bench)
+    paths = {engine.name: _many(bench, engine) for engine in bench.engines}
+    calls = each(bench, lambda engine: engine.open(paths[engine.name]).count_rows())
+    rows = timed(Row(title, goal), run(bench, calls))
+    for path in paths.values():
+        shutil.rmtree(path)
+    return rows
+
+
+def _append(bench: Bench, title: str, goal: float | None) -> list[Row]:
+    bench = _engines(bench)
+    paths = {engine.name: _many(bench, engine) for engine in bench.engines}
+    calls = each(bench, lambda engine: engine.append(_ten(), paths[engine.name]))
+    rows = timed(Row(title, goal), run(bench, calls))
+    for path in paths.values():
+        shutil.rmtree(path)
+    return rows
+
+
+def _thousand(bench: Bench, title: str, goal: float | None) -> list[Row]:
+    bench = _engines(bench)
+    paths = {e.name: bench.data.scratch(f"thousand-{e.name}") for e in bench.engines}
+
+    def call(engine: Engine) -> None:
+        path = paths[engine.name]
+        shutil.rmtree(path, ignore_errors=True)
+        engine.write(_ten(), path, bench.data.version)
+        for _ in range(1_000):
+            engine.append(_ten(), path)
+
+    rows = timed(Row(title, goal), run(bench, each(bench, call)))
+    for path in paths.values():
+        shutil.rmtree(path)
+    return rows
+
+
+def _by_id(bench: Bench, title: str, goal: float | None) -> list[Row]:
+    import lance
+
+    bench = _engines(bench)
+    total = 2 * bench.data.rows
+    path = str(bench.data.scratch("row-ids"))
+    table = pa.table({"a": np.arange(total)})
+    lance.write_dataset(
+        table, path, max_rows_per_file=max(1, total // 1_000), enable_stable_row_ids=True
+    )
+    ids = np.random.default_rng(7).integers(0, total, 100).tolist()
+
+    def call(engine: Engine) -> Any:
+        return engine.open(Path(path))._take_rows(ids)  # noqa: SLF001  # pylance has no other
+
+    answers = {engine.name: call(engine) for engine in bench.engines}
+    rows = timed(Row(title, goal, wrong=same(answers)), run(bench, each(bench, call)))
+    shutil.rmtree(path)
+    return rows
+
+
+WORKLOADS = [
+    Workload("open 100,000 fragments", 2, _open),
+    Workload("append to 100,000 fragments", 2, _append),
+    Workload("1,000 appends", 3, _thousand),
+    Workload("open, take 100 row ids", 2, _by_id),
+]
