@@ -121,7 +121,7 @@ def _decode_loops(
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
     words, sizes = table.words, table.lengths
     count = int(columns[4].sum())
-    room = _guess_room(sizes, strings.data, columns, work)
+    room = _guess_room(table, strings.data, columns, work)
     out_bits = 64 if room > MAX_32 else strings.offset_bits
     out = pa.allocate_buffer(room, None, resizable=True)
     offsets = allocate((count + 1) * (out_bits // 8))
@@ -135,6 +135,7 @@ def _decode_loops(
         targets = [out_bits // 8, address(offsets), address(out), room, address(state)]
         status = loops.decode(*sources, *targets)
         if status == -1:
+            table.growth[:] = [int(state[2]) / max(work, 1)]
             return Strings(offsets, out_bits, out.slice(0, int(state[2])))
         if status >= 0:
             raise _damaged(f"chunk {status}", where)
@@ -148,23 +149,27 @@ def _decode_loops(
             state[:] = 0
 
 
-def _guess_room(
-    sizes: NDArray[np.int64], data: pa.Buffer, columns: Sequence[Ints], work: int
-) -> int:
-    """Bytes the output should need, from a few runs: a second pass would cost more."""
+def _guess_room(table: SymbolTable, data: pa.Buffer, columns: Sequence[Ints], work: int) -> int:
+    """Bytes the output should need, as before or from a few runs: a second pass costs more."""
     _, bases, floors, limits, _ = columns
     most = 8 * work + 8 * len(bases) + 64
     if work <= _STREAM_BYTES:
         return most
+    growth = table.growth[0] if table.growth else _sampled(table.lengths, data, columns)
+    largest = int((limits - floors).max(initial=0))
+    guess = int(work * growth * 1.04) + 8 * min(largest, work) + 4096
+    return min(guess, most)
+
+
+def _sampled(sizes: NDArray[np.int64], data: pa.Buffer, columns: Sequence[Ints]) -> float:
+    """Bytes of text per byte of codes in a few runs."""
+    _, bases, floors, limits, _ = columns
     chosen = np.arange(_SAMPLES) * len(bases) // _SAMPLES
     lengths = np.minimum(limits[chosen] - floors[chosen], _SAMPLE_BYTES)
     within = np.arange(_SAMPLE_BYTES)
     places = (bases[chosen] + floors[chosen])[:, None] + within
     codes = as_array(data)[places[within < lengths[:, None]]]
-    seen, grown = len(codes), int((sizes % NO_LENGTH)[codes].sum())
-    largest = int((limits - floors).max(initial=0))
-    guess = int(work * (grown / max(seen, 1)) * 1.04) + 8 * min(largest, work) + 4096
-    return min(guess, most)
+    return int((sizes % NO_LENGTH)[codes].sum()) / max(len(codes), 1)
 
 
 def decode_one(table: SymbolTable, codes: bytes, where: Where) -> bytes:

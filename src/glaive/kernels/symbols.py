@@ -85,6 +85,11 @@ class SymbolTable:
         return [bytes([byte]) for byte in range(256)] + list(self.symbols)
 
     @cached_property
+    def growth(self) -> list[float]:
+        """Bytes of text per byte of codes, of what was decoded last; empty at first."""
+        return []
+
+    @cached_property
     def words(self) -> NDArray[np.uint64]:
         """Symbols as numbers, for 256 codes."""
         words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
