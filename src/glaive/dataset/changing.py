@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ from glaive.dataset.reading import Reading
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from glaive.dataset.merge_insert import MergeInsertBuilder
 
 __all__ = ["Changing"]
 
@@ -116,3 +118,20 @@ class Changing(Reading):
         change = (updates, where, data_storage_version)
         count = with_retries(self, lambda at: update_where(at, *change), **limits)
         return {"num_rows_updated": count}
+
+    def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
+        """Begin to say what a merge of other rows into these does.
+
+        Parameters
+        ----------
+        on
+            Columns to match by; the declared primary key when omitted.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            A key column does not exist.
+        """
+        from glaive.dataset.merge_insert import MergeInsertBuilder
+
+        return MergeInsertBuilder(self, on)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.dataset.options import WriteOptions
+from glaive.dataset.source import Rows
 from glaive.dataset.write import find_target, write_fragments
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
@@ -23,7 +23,7 @@ __all__ = ["write_moved"]
 
 def write_moved(
     dataset: OpenedVersion,
-    rows: Iterable[pa.RecordBatch],
+    rows: Iterable[Rows],
     ids: Sequence[Any],
     data_storage_version: str | None = None,
 ) -> list[Fragment]:

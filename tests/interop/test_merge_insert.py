@@ -1,0 +1,348 @@
+"""Merges by key: both libraries leave the same rows, counts, ids and versions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import glaive
+from glaive.errors import (
+    ColumnNotFoundError,
+    CommitContentionError,
+    FilterError,
+    GlaiveError,
+    OptionError,
+    SchemaError,
+)
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+TARGET = pa.table(
+    {
+        "id": [1, 2, 3, 4, None, 6],
+        "v": ["a", "b", "c", "d", "e", None],
+        "w": [10, 20, 30, 40, 50, 60],
+        "s": [{"x": at, "l": [at] * at} for at in range(6)],
+    }
+)
+SOURCE = pa.table(
+    {
+        "id": [3, 1, 7, None, 8],
+        "v": ["C", None, "G", "N", "H"],
+        "w": [1, 2, 3, 4, 5],
+        "s": [{"x": 100 + at, "l": []} for at in range(5)],
+    },
+    schema=TARGET.schema,
+)
+SYSTEM = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+Clauses = Callable[[Any], Any]
+MERGES: dict[str, Clauses] = {
+    "upsert": lambda b: b.when_matched_update_all().when_not_matched_insert_all(),
+    "update": lambda b: b.when_matched_update_all(),
+    "insert": lambda b: b.when_not_matched_insert_all(),
+    "delete": lambda b: b.when_matched_delete(),
+    "replace": lambda b: (
+        b.when_matched_update_all()
+        .when_not_matched_insert_all()
+        .when_not_matched_by_source_delete()
+    ),
+    "prune": lambda b: b.when_not_matched_by_source_delete("w > 20 AND s.x < 5"),
+    "older": lambda b: b.when_matched_update_all("source.w * 10 > target.w"),
+    "named": lambda b: b.when_matched_update_all(
+        "source.v = 'C' OR target.s.x = 0"
+    ).when_not_matched_insert_all(),
+    "swap": lambda b: b.when_matched_delete().when_not_matched_insert_all(),
+    "all": lambda b: (
+        b.when_matched_update_all("source.w > 1")
+        .when_not_matched_insert_all()
+        .when_not_matched_by_source_delete("v IS NOT NULL")
+    ),
+    "unless": lambda b: b.when_matched_fail().when_not_matched_insert_all(),
+}
+
+
+def run(library: Any, path: str, on: Any, clauses: Clauses, source: pa.Table) -> Any:
+    """The counts, or that it was refused."""
+    refused = (GlaiveError,) if library is glaive else (OSError, ValueError)
+    try:
+        return clauses(library.dataset(path).merge_insert(on)).execute(source)
+    except refused:
+        return "refused"
+
+
+def everything(path: str, columns: list[str]) -> dict[str, Any]:
+    found = []
+    for library in (lance, glaive):
+        dataset = library.dataset(path)
+        rows = dataset.to_table(columns=columns).to_pylist()
+        found.append({"rows": sorted(rows, key=str), "version": dataset.version})
+    assert found[0] == found[1]
+    return found[0]
+
+
+def compare(
+    folder: Path, target: pa.Table, source: pa.Table, on: Any, clauses: Clauses, **options: Any
+) -> Any:
+    """Merge with both; the counts, after everything was found equal."""
+    results = []
+    stable = options.get("enable_stable_row_ids")
+    columns = [*target.schema.names, *(SYSTEM if stable else [])]
+    for library in (glaive, lance):
+        path = str(folder / library.__name__)
+        shutil.rmtree(path, ignore_errors=True)
+        lance.write_dataset(target, path, **options)
+        counts = run(library, path, on, clauses, source)
+        results.append((counts, everything(path, columns)))
+    assert results[0] == results[1]
+    return results[0][0]
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("name", MERGES)
+def test_both_leave_the_same(tmp_path: Path, name: str, version: str, stable: bool) -> None:
+    counts = compare(
+        tmp_path,
+        TARGET,
+        SOURCE,
+        "id",
+        MERGES[name],
+        data_storage_version=version,
+        enable_stable_row_ids=stable,
+        max_rows_per_file=2,
+    )
+    assert (counts == "refused") == (name == "unless")
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_columns_in_another_order_and_some_missing(tmp_path: Path, name: str) -> None:
+    if name == "named":
+        clauses: Clauses = lambda b: b.when_matched_update_all("source.w = 1")  # noqa: E731 # short
+    else:
+        clauses = MERGES[name]
+    source = SOURCE.select(["w", "id"])
+    compare(tmp_path, TARGET, source, "id", clauses, max_rows_per_file=4)
+
+
+@pytest.mark.parametrize("on", [["id", "v"], ["v", "w"], "v", "w"])
+def test_several_keys_and_texts(tmp_path: Path, on: Any) -> None:
+    source = pa.concat_tables([SOURCE, TARGET.slice(1, 2), TARGET.slice(5, 1)])
+    for name in ("update", "delete", "insert"):
+        compare(tmp_path, TARGET, source, on, MERGES[name])
+
+
+KEYS: dict[str, pa.Array] = {
+    "int8": pa.array([1, -5, None, 127], pa.int8()),
+    "uint64": pa.array([1, 2**64 - 1, None, 2**63], pa.uint64()),
+    "int64": pa.array([-(2**63), 2**63 - 1, None, 0], pa.int64()),
+    "bool": pa.array([True, None], pa.bool_()),
+    "double": pa.array([0.5, -1e300, None, float("inf")]),
+    "date": pa.array([date(2020, 1, 1), None, date(1960, 5, 5)]),
+    "timestamp": pa.array([1, None, -5], pa.timestamp("us", "UTC")),
+    "decimal": pa.array([Decimal("1.50"), None, Decimal("-3.25")], pa.decimal128(10, 2)),
+    "binary": pa.array([b"", None, b"\x00\xff"]),
+    "large_string": pa.array(["", None, "ü"], pa.large_string()),
+    "fixed": pa.array([b"abc", None, b"xyz"], pa.binary(3)),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_every_type(tmp_path: Path, kind: str) -> None:
+    keys = KEYS[kind]
+    target = pa.table({"k": keys, "n": pa.array(range(len(keys)))})
+    some = keys.slice(1)
+    source = pa.table({"k": some, "n": pa.array(range(100, 100 + len(some)))})
+    for name in ("upsert", "delete"):
+        compare(tmp_path, target, source, "k", MERGES[name])
+
+
+def test_keys_of_a_type_that_has_no_equality_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    glaive.write_dataset(TARGET, path)
+    with pytest.raises(SchemaError, match=r"'s' of type struct"):
+        glaive.dataset(path).merge_insert("s").when_matched_delete().execute(SOURCE)
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_random_rows(tmp_path: Path, data: st.DataObject) -> None:
+    keys = st.one_of(st.none(), st.integers(0, 12))
+    rows = st.lists(st.tuples(keys, keys, st.integers(0, 100)), max_size=30)
+    unique = st.lists(
+        st.tuples(keys, keys, st.integers(0, 100)), max_size=15, unique_by=lambda row: row[:2]
+    )
+    kind = pa.schema({"a": pa.int32(), "b": pa.int64(), "n": pa.int64()})
+
+    def table(found: list[tuple[Any, ...]]) -> pa.Table:
+        columns = [[row[at] for row in found] for at in range(3)]
+        arrays = [pa.array(one, field.type) for one, field in zip(columns, kind, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=kind)
+
+    name = data.draw(st.sampled_from(["upsert", "update", "insert", "delete", "replace", "swap"]))
+    target, source = table(data.draw(rows)), table(data.draw(unique))
+    compare(tmp_path, target, source, ["a", "b"], MERGES[name], max_rows_per_file=7)
+
+
+class TestColumnsInPlace:
+    CLAUSES: Clauses = staticmethod(  # type: ignore[assignment]  # a function, not a method
+        lambda b: b.when_matched_update_all().write_mode("rewrite_columns")
+    )
+
+    @pytest.mark.parametrize("stable", [False, True])
+    @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+    def test_matched_rows_stay_where_they_are(
+        self, tmp_path: Path, version: str, stable: bool
+    ) -> None:
+        source = SOURCE.select(["id", "w", "s"])
+        options: Any = {
+            "data_storage_version": version,
+            "enable_stable_row_ids": stable,
+            "max_rows_per_file": 2,
+        }
+        counts = compare(tmp_path, TARGET, source, "id", self.CLAUSES, **options)
+        assert counts["num_updated_rows"] == 2
+        told = []
+        for name in ("glaive", "lance"):
+            dataset = glaive.dataset(tmp_path / name)
+            operation = dataset.read_transaction(dataset.version).operation
+            told.append((operation.update_mode, sorted(operation.fields_modified)))
+            fields = [[tuple(f.fields) for f in one.files] for one in dataset.manifest.fragments()]
+            told[-1] += (fields,)
+            assert [one.num_deletions for one in dataset.get_fragments()] == [0, 0, 0]
+        assert told[0] == told[1]
+
+    @pytest.mark.parametrize(
+        ("clauses", "source"),
+        [
+            (MERGES["upsert"], SOURCE.select(["id", "w"])),
+            (MERGES["update"], SOURCE),
+            (MERGES["update"], SOURCE.select(["id"])),
+            (MERGES["delete"], SOURCE.select(["id", "w"])),
+        ],
+    )
+    def test_what_cannot_be_done_so_is_refused(
+        self, tmp_path: Path, clauses: Clauses, source: pa.Table
+    ) -> None:
+        def in_place(builder: Any) -> Any:
+            return clauses(builder).write_mode("rewrite_columns")
+
+        assert compare(tmp_path, TARGET, source, "id", in_place) == "refused"
+
+
+class TestErrors:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        glaive.write_dataset(TARGET, tmp_path / "d")
+        return str(tmp_path / "d")
+
+    @pytest.mark.parametrize(
+        ("clauses", "source", "error"),
+        [
+            (lambda b: b, SOURCE, OptionError),
+            (MERGES["upsert"], SOURCE.append_column("z", SOURCE["w"]), SchemaError),
+            (MERGES["upsert"], SOURCE.drop_columns(["id"]), ColumnNotFoundError),
+            (MERGES["upsert"], pa.concat_tables([SOURCE, SOURCE]), SchemaError),
+            (MERGES["delete"], pa.concat_tables([SOURCE, SOURCE]), SchemaError),
+            (MERGES["unless"], SOURCE, SchemaError),
+            (lambda b: b.when_matched_update_all("source.z = 1"), SOURCE, FilterError),
+            (lambda b: b.when_not_matched_by_source_delete("z = 1"), SOURCE, FilterError),
+        ],
+    )
+    def test_nothing_is_changed(
+        self, path: str, clauses: Clauses, source: pa.Table, error: Any
+    ) -> None:
+        files = sorted(Path(path).rglob("*"))
+        with pytest.raises(error):
+            clauses(glaive.dataset(path).merge_insert("id")).execute(source)
+        assert glaive.dataset(path).version == 1
+        assert sorted(Path(path).rglob("*")) == files
+
+    def test_a_type_that_differs_is_refused(self, path: str) -> None:
+        source = SOURCE.set_column(0, "id", SOURCE["id"].cast(pa.int32()))
+        with pytest.raises(SchemaError, match="'id' should be int64, found int32"):
+            MERGES["upsert"](glaive.dataset(path).merge_insert("id")).execute(source)
+
+    def test_keys_are_named_or_declared(self, path: str) -> None:
+        dataset = glaive.dataset(path)
+        for on in (None, []):
+            with pytest.raises(OptionError, match="declares no primary key"):
+                dataset.merge_insert(on)
+        with pytest.raises(ColumnNotFoundError, match="'nothing'"):
+            dataset.merge_insert("nothing")
+        with pytest.raises(OptionError, match="twice"):
+            dataset.merge_insert(["id", "ID"])
+
+    def test_rows_that_may_not_be_null_are_not_inserted_without(self, tmp_path: Path) -> None:
+        kind = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
+        path = tmp_path / "strict"
+        glaive.write_dataset(pa.table({"id": [1], "n": [1]}, schema=kind), path)
+        with pytest.raises(SchemaError, match="never null: n"):
+            MERGES["insert"](glaive.dataset(path).merge_insert("id")).execute({"id": [5]})
+
+
+KEYED = pa.schema(
+    [
+        pa.field(
+            "id",
+            pa.int64(),
+            nullable=False,
+            metadata={"lance-schema:unenforced-primary-key": "true"},
+        ),
+        pa.field("n", pa.int64()),
+    ]
+)
+
+
+class TestTogether:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        data = pa.table({"id": [1, 2, 3], "n": [1, 2, 3]}, schema=KEYED)
+        lance.write_dataset(data, str(tmp_path / "d"))
+        return str(tmp_path / "d")
+
+    def rows(self, ids: list[int]) -> pa.Table:
+        return pa.table({"id": ids, "n": [100 + one for one in ids]}, schema=KEYED)
+
+    @pytest.mark.parametrize("first", [glaive, lance], ids=["after-glaive", "after-pylance"])
+    def test_a_key_is_inserted_once(self, path: str, first: Any) -> None:
+        late = MERGES["upsert"](glaive.dataset(path).merge_insert())
+        MERGES["upsert"](first.dataset(path).merge_insert("id")).execute(self.rows([5, 6]))
+        counts = late.execute(self.rows([6, 7]))
+        assert (counts["num_inserted_rows"], counts["num_updated_rows"]) == (1, 1)
+        found = lance.dataset(path).to_table().column("id").to_pylist()
+        assert sorted(found) == [1, 2, 3, 5, 6, 7]
+
+    def test_pylance_notices_keys_that_glaive_inserted(self, path: str) -> None:
+        late = MERGES["upsert"](lance.dataset(path).merge_insert("id"))
+        MERGES["upsert"](glaive.dataset(path).merge_insert("id")).execute(self.rows([5, 6]))
+        late.execute(self.rows([6, 7]))
+        found = glaive.dataset(path).to_table().column("id").to_pylist()
+        assert sorted(found) == [1, 2, 3, 5, 6, 7]
+
+    def test_without_retries_the_other_writer_is_named(self, path: str) -> None:
+        late = MERGES["upsert"](glaive.dataset(path).merge_insert()).conflict_retries(0)
+        MERGES["upsert"](lance.dataset(path).merge_insert("id")).execute(self.rows([5]))
+        with pytest.raises(CommitContentionError, match="version 2"):
+            late.retry_timeout(timedelta(seconds=1)).execute(self.rows([5]))
+
+    def test_a_transaction_without_a_commit(self, path: str) -> None:
+        builder = MERGES["upsert"](glaive.dataset(path).merge_insert())
+        transaction, counts = builder.execute_uncommitted(self.rows([3, 4]))
+        assert counts == {"num_inserted_rows": 1, "num_updated_rows": 1, "num_deleted_rows": 0}
+        assert lance.dataset(path).version == 1
+        glaive.LanceDataset.commit(path, transaction)
+        assert sorted(lance.dataset(path).to_table()["n"].to_pylist()) == [1, 2, 103, 104]
