@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.expr.functions.calls import evaluate
-from tests.interop.function_cases import CASES, LEFT_OUT, NAMES, edges
+from tests.interop.function_cases import CASES, edges
+from tests.interop.function_names import LEFT_OUT, NAMES
 
 from glaive.errors import FilterError
 from glaive.expr.functions.registry import functions
@@ -25,7 +26,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return lance.write_dataset(edges(), place, data_storage_version="2.2")
 
 
-def ask(dataset: Any, text: str) -> pa.Array | None:
+def ask(dataset: Any, text: str) -> Any:
     """What pylance gives; None when it refuses."""
     # Between backticks a name is a function's, whatever the grammar makes of it by itself.
     quoted = re.sub(r"\b([a-z_0-9]+)\(", r"`\1`(", text)
@@ -39,7 +40,7 @@ def ask(dataset: Any, text: str) -> pa.Array | None:
     return table["r"].combine_chunks()
 
 
-def shown(values: pa.Array) -> list[str]:
+def shown(values: Any) -> list[str]:
     try:
         # The text of floats has all their digits, one NaN, and the sign of zero.
         return [repr(value) for value in values.to_pylist()]

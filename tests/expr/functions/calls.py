@@ -19,7 +19,7 @@ UNITS = {
 }
 
 
-def evaluate(text: str, table: pa.Table) -> pa.Array:
+def evaluate(text: str, table: pa.Table) -> Any:
     """Return the values of a call such as ``left(s, 2)`` for all rows of a table."""
     node = ast.parse(text.replace("\\", "\\\\"), mode="eval").body
     made = _evaluate(node, table)
@@ -30,15 +30,14 @@ def _evaluate(node: ast.expr, table: pa.Table) -> Any:
     match node:
         case ast.Constant(value=value):
             return pa.scalar(value)
-        case ast.UnaryOp(operand=ast.Constant(value=value)):
+        case ast.UnaryOp(operand=ast.Constant(value=int(value) | float(value))):
             return pa.scalar(-value)
         case ast.Name(id="true" | "false" as value):
             return pa.scalar(value == "true")
         case ast.Name(id="NULL"):
             return pa.scalar(None)
         case ast.Name(id=name):
-            made = table[name].combine_chunks()
-            return made.chunk(0) if isinstance(made, pa.ChunkedArray) else made
+            return table[name].chunk(0)
         case ast.List(elts=items):
             return pa.scalar([_evaluate(item, table).as_py() for item in items])
         case ast.Call(func=ast.Name(id="interval"), args=[ast.Constant(value=str(value))]):

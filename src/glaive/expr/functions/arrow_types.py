@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pyarrow as pa
-
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.untyped import pa
 from glaive.expr.functions.values import count_rows, spread
 
 __all__ = ["named_type", "type_name"]

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from glaive.errors import FilterError
 from glaive.expr.functions.registry import Call, Resolve, Types
+from glaive.expr.functions.untyped import pa
 
 __all__ = [
     "ANY",

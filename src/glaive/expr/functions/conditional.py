@@ -10,13 +10,12 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import ANY, check_count, is_text, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import count_rows, spread
 
 __all__: list[str] = []
@@ -129,7 +128,7 @@ def _fits(kind: Any, other: Any) -> bool:
     if is_kind.is_floating(other):
         narrow = is_kind.is_integer(kind) or is_kind.is_float16(kind)
         wide = is_kind.is_floating(kind) or is_kind.is_decimal(kind)
-        return narrow or (is_kind.is_float64(other) and wide)
+        return bool(narrow or (is_kind.is_float64(other) and wide))
     return False
 
 

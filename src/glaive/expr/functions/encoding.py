@@ -6,12 +6,11 @@ import base64
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import BINARY, TEXT, signature
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, each
 
 __all__: list[str] = []

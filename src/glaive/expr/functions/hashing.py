@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-
 from glaive.errors import FilterError
 from glaive.expr.functions.blake3 import blake3
 from glaive.expr.functions.coercion import BINARY, TEXT, signature
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.untyped import pa
 from glaive.expr.functions.values import constant
 
 __all__: list[str] = []

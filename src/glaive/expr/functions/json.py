@@ -15,8 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 from glaive.errors import FilterError
@@ -34,6 +32,7 @@ from glaive.expr.functions.jsonb_views import (
     items_of,
 )
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import count_rows, spread
 
 __all__: list[str] = []

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.arrow.jsonb import decode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.jsonb_views import FALSE, NUMBER, OBJECT, STRING, TRUE, JsonItems
+from glaive.expr.functions.untyped import pa
 
 __all__ = ["numbers_of", "texts_of"]
 

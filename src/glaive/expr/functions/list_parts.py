@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+
+from glaive.expr.functions.untyped import pa, pc
 
 __all__ = ["ListParts"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from glaive.expr.functions.coercion import INTEGER, TEXT, check_count, is_text, refuse
 from glaive.expr.functions.registry import Call, Types
 from glaive.expr.functions.unify import unify
+from glaive.expr.functions.untyped import pa
 from glaive.expr.functions.values import count_rows, spread
 
 __all__ = ["always", "element_of", "item_field", "like", "list_type", "lists", "loop", "same"]

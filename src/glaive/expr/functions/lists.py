@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
@@ -26,6 +24,7 @@ from glaive.expr.functions.list_rules import (
     loop,
 )
 from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, count_rows, spread
 
 __all__: list[str] = []

@@ -13,8 +13,6 @@ from decimal import ROUND_DOWN, Decimal, localcontext
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
@@ -26,6 +24,7 @@ from glaive.expr.functions.coercion import (
     signature,
 )
 from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, count_rows, each, spread
 
 __all__: list[str] = []

@@ -13,8 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
@@ -26,6 +24,7 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import Characters, count_rows, spread
 
 __all__: list[str] = []

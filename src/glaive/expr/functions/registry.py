@@ -18,9 +18,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from glaive.errors import FilterError
+from glaive.expr.functions.untyped import pa
 
 __all__ = ["Call", "Function", "Resolve", "Types", "find", "function", "functions"]
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
@@ -25,6 +23,7 @@ from glaive.expr.functions.coercion import (
     widest_text,
 )
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import (
     MOST_BYTES,
     check_size,

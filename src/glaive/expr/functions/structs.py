@@ -6,14 +6,13 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import check_count, refuse
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import count_rows, spread
 
 __all__: list[str] = []

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
@@ -23,6 +21,7 @@ from glaive.expr.functions.coercion import (
     signature,
 )
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import (
     Characters,
     constant,

@@ -10,14 +10,13 @@ import datetime as dt
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_text, refuse
 from glaive.expr.functions.dates import TICKS
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, count_rows, distinctly, spread
 
 __all__: list[str] = []

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from glaive.expr.functions.coercion import is_text
+from glaive.expr.functions.untyped import pa
 
 __all__ = ["unify"]
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.errors import FilterError
+from glaive.expr.functions.untyped import pa, pc
 
 __all__ = [
     "Characters",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import check_count, refuse
 from glaive.expr.functions.list_parts import ListParts
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import count_rows, spread
 
 __all__: list[str] = []
