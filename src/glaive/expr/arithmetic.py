@@ -58,7 +58,7 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
 
 
 def negative(array: Any) -> Any:
-    """Minus; the most negative whole number has none."""
+    """Minus; the most negative whole number stays itself."""
     kind = array.type
     if pa.types.is_floating(kind) and kind.bit_width == 16:
         return pa.array(-_numbers(array), kind, mask=_nulls(array))
@@ -66,10 +66,7 @@ def negative(array: Any) -> Any:
         return negative(array.view(pa.int64())).view(kind)
     if pa.types.is_null(kind):
         return array
-    try:
-        return pc.negate_checked(array)
-    except pa.ArrowInvalid as error:
-        raise FilterError(f"minus cannot be computed: {error}") from None
+    return pc.negate(array)
 
 
 def _full(value: Any, rows: int) -> Any:
@@ -178,12 +175,14 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
         else compute(_unscaled(a, scales[0]), _unscaled(b, scales[1]), *scales, kind.scale)
         for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
     ]
-    limit = 1 << (127 if kind.bit_width == 128 else 255)
+    size = kind.bit_width // 8
+    limit = 1 << (8 * size - 1)
     if any(one is not None and not -limit <= one < limit for one in found):
         raise FilterError(f"{op}: a result does not fit {kind}")
-    return pa.array(
-        [None if one is None else Decimal(one).scaleb(-kind.scale) for one in found], kind
-    )
+    # A result may have more digits than the type says, so that ``pa.array`` would refuse it.
+    raw = b"".join((one or 0).to_bytes(size, "little", signed=True) for one in found)
+    valid = pa.array([one is not None for one in found]).buffers()[1]
+    return pa.Array.from_buffers(kind, len(found), [valid, pa.py_buffer(raw)])
 
 
 def _unscaled(value: Decimal, scale: int) -> int:

@@ -84,7 +84,7 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
     if types.is_floating(kind):
         raw = _raw(array)
         if kind.bit_width == 16:
-            return _half(raw.cast(pa.float64()))
+            return _half(raw.cast(pa.float64(), safe=False))
         return raw.cast(kind, safe=False)
     if types.is_timestamp(kind) and types.is_temporal(had):
         return _to_timestamp(array, kind)

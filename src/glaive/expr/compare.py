@@ -131,7 +131,7 @@ def _same(left: Any, right: Any) -> NDArray[np.bool_]:
 
 
 def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
-    """-1, 0, 1: by the first item that differs, then by length; nulls come last."""
+    """-1, 0, 1: by the first item that differs, then by length; nulls come first."""
     first, second = _spans(left), _spans(right)
     shared = np.minimum(first[1], second[1])
     rows = np.arange(len(left), dtype=np.int64)
@@ -145,7 +145,7 @@ def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
         more = pc.fill_null(compare(">", mine, theirs), False).to_numpy(zero_copy_only=False)
         signs = more.astype(np.int8) - less.astype(np.int8)
     here, there = _valid(mine), _valid(theirs)
-    signs = np.where(here == there, np.where(here, signs, 0), np.where(here, -1, 1)).astype(np.int8)
+    signs = np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)
     found = np.sign(first[1] - second[1]).astype(np.int8)
     differing = np.flatnonzero(signs)[::-1]
     found[owner[differing]] = signs[differing]  # the first of a row is written last

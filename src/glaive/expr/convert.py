@@ -1,72 +1,210 @@
-"""Expressions of pyarrow to trees, by way of Substrait.
+"""Expressions of pyarrow to trees.
 
-pyarrow writes an expression only after it has made its types agree with a schema, and has no
-Substrait for most of the conversions it adds. So it is shown a schema in which few are needed:
-all whole numbers of one type, all texts of another. Our own binding knows the real types.
+pyarrow writes an expression as a record batch: its metadata lists calls, columns and constants
+in the order of the text, its columns hold the constants and the options of calls. This is how
+expressions are pickled. (Writing them as Substrait takes pyarrow twice the time with each level,
+and leaves out conversions and options.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.errors import FilterError
-from glaive.expr.coerce import is_text, plain
-from glaive.expr.substrait import read_substrait
-from glaive.expr.tree import Node
+from glaive.expr import tree
+from glaive.expr.substrait_functions import called
+from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Literal, Node
 
-__all__ = ["from_arrow"]
+__all__ = ["choice", "from_arrow"]
+
+Options = dict[str, Any]
+Built = tuple[Node, int]
+"""A tree and its levels."""
 
 
-def from_arrow(
-    expression: pc.Expression, schema: pa.Schema, system: Mapping[str, pa.DataType]
-) -> Node:
+def from_arrow(expression: pc.Expression) -> Node:
     """The tree of a pyarrow expression.
 
     Raises
     ------
     FilterError
-        It names a column that is not there, or pyarrow cannot write it as Substrait.
+        A function or an option in it is not one of the filter language.
     """
-    fields = [*schema, *(pa.field(name, kind) for name, kind in system.items())]
-    wide = pa.schema([pa.field(one.name, _wide(one.type)) for one in fields])
-    exact = pa.schema([pa.field(one.name, plain(one.type)) for one in fields])
-    said: Exception | None = None
-    for shown in (wide, exact):
-        try:
-            raw = expression.to_substrait(shown, allow_arrow_extensions=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-            said = said or error
-        else:
-            return read_substrait(bytes(raw))
-    raise FilterError(
-        f"the expression {_short(expression)} cannot be read: {said}. Write it as text, or give "
-        "constants the type of the column."
-    ) from None
+    steps, batch = _written(expression)
+    if len(steps) > MAX_NODES:
+        raise FilterError(f"the expression has more than {MAX_NODES} parts")
+    open_calls: list[tuple[str, list[Built], Options]] = [("", [], {})]
+    rest = iter(steps)
+    for key, value in rest:
+        name, arguments, options = open_calls[-1]
+        match key:
+            case "call":
+                open_calls.append((value, [], {}))
+            case "options":
+                options.update(_options(batch.column(int(value))))
+            case "end":
+                open_calls.pop()
+                above, siblings, _ = open_calls[-1]
+                if above == name and name in _CHAINS:  # one AND of all, in linear time
+                    open_calls[-1] = (above, _joined(siblings, arguments), {})
+                else:
+                    siblings.append(_call(name, arguments, options))
+            case "literal":
+                arguments.append((Literal.of(batch.column(int(value))[0]), 1))
+            case "field_ref":
+                arguments.append((tree.Name((value,), exact=True), 1))
+            case "nested_field_ref":
+                arguments.append((_nested(rest, int(value)), 1))
+            case _:
+                raise FilterError(f"the expression has a part {key!r} that is not known")
+    return open_calls[0][1][0][0]
 
 
-def _short(expression: pc.Expression) -> str:
-    shown = str(expression)
-    return shown if len(shown) <= 80 else f"{shown[:79]}…"
+def choice(test: Node, yes: Node, no: Node) -> Node:
+    """``if_else`` between truths; an unknown test means no."""
+    return tree.either(
+        tree.both(tree.IsTruth(test, True), yes),
+        tree.both(tree.IsTruth(test, True, negated=True), no),
+    )
 
 
-def _wide(kind: Any) -> Any:
-    kind, types = plain(kind), pa.types
-    if types.is_integer(kind):
-        return pa.int64()
-    if types.is_floating(kind):
-        return pa.float64()
-    if is_text(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or kind == pa.binary_view():
-        return pa.binary()
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _wide(one.type)) for one in kind])
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_wide(kind.value_type))
-    return kind
+def _joined(before: list[Built], more: list[Built]) -> list[Built]:
+    if not before:
+        return more
+    before.extend(more)
+    return before
+
+
+def _nested(rest: Iterator[tuple[str, str]], count: int) -> Node:
+    parts = [next(rest) for _ in range(count)]
+    if any(key != "field_ref" for key, _ in parts):
+        raise FilterError("members of structs are referred to by name: pc.field('a', 'b')")
+    return tree.Name(tuple(name for _, name in parts), exact=True)
+
+
+def _options(column: Any) -> Options:
+    """Options of a call; types stand for themselves in the type of their column."""
+    found: Options = {}
+    for i, member in enumerate(column.type):
+        found[member.name] = member.type if member.name == "to_type" else column.field(i)[0]
+    return found
+
+
+def _call(name: str, arguments: list[Built], options: Options) -> Built:
+    nodes = [node for node, _ in arguments]
+    special = _WITH_OPTIONS.get(name)
+    if special is not None:
+        made = special(nodes, options)
+    else:
+        kind = options["_type_name"].as_py().decode() if options else ""
+        if kind not in _HARMLESS:
+            raise FilterError(f"the function {name!r} with {kind} is not one of filters")
+        made = choice(*nodes) if name == "if_else" and len(nodes) == 3 else called(name, nodes)
+    flat = isinstance(made, tree.And | tree.Or)
+    # An AND in an AND is no level of its own.
+    depth = max((deep - (flat and type(node) is type(made)) for node, deep in arguments), default=0)
+    if depth >= MAX_DEPTH:
+        raise FilterError(f"the expression is nested deeper than {MAX_DEPTH} levels")
+    return made, depth + 1
+
+
+_CHAINS = {"and_kleene", "or_kleene"}
+_HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
+"""Options that say how to compute, not what."""
+
+
+def _in(nodes: list[Node], options: Options) -> Node:
+    values = options["value_set"].values
+    return tree.InList(nodes[0], tuple(Literal.of(one) for one in values))
+
+
+def _cast(nodes: list[Node], options: Options) -> Node:
+    return tree.Cast(nodes[0], options["to_type"])
+
+
+def _null(nodes: list[Node], options: Options) -> Node:
+    null = tree.IsNull(nodes[0])
+    if options["nan_is_null"].as_py():
+        return tree.either(null, tree.Call("isnan", (nodes[0],)))
+    return null
+
+
+def _like(before: str, after: str, *, plain: bool = True) -> Callable[[list[Node], Options], Node]:
+    def made(nodes: list[Node], options: Options) -> Node:
+        pattern = options["pattern"].as_py()
+        if isinstance(pattern, bytes):
+            pattern = pattern.decode()
+        if plain:
+            for special in "\\%_":
+                pattern = pattern.replace(special, f"\\{special}")
+        text = Literal(f"{before}{pattern}{after}", pa.string())
+        return tree.Like(nodes[0], text, ignore_case=options["ignore_case"].as_py())
+
+    return made
+
+
+def _regex(nodes: list[Node], options: Options) -> Node:
+    pattern = options["pattern"].as_py()
+    text = pattern.decode() if isinstance(pattern, bytes) else pattern
+    flags = [Literal("i", pa.string())] if options["ignore_case"].as_py() else []
+    return tree.Call("regexp_like", (nodes[0], Literal(text, pa.string()), *flags))
+
+
+_WITH_OPTIONS: dict[str, Callable[[list[Node], Options], Node]] = {
+    "is_in": _in,
+    "cast": _cast,
+    "is_null": _null,
+    "match_like": _like("", "", plain=False),
+    "match_substring": _like("%", "%"),
+    "starts_with": _like("", "%"),
+    "ends_with": _like("%", ""),
+    "match_substring_regex": _regex,
+}
+
+
+# ---------------------------------------------------------------------- pyarrow's form
+
+
+class _CSchema(ctypes.Structure):
+    """Arrow's C interface for schemas; only the metadata is read."""
+
+    _fields_ = (
+        ("format", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("metadata", ctypes.c_void_p),
+        ("rest", ctypes.c_int64 * 6),
+    )
+
+
+def _written(expression: pc.Expression) -> tuple[list[tuple[str, str]], Any]:
+    """What pyarrow pickles: steps in order, and a batch of one row."""
+    _, (raw,) = expression.__reduce__()  # type: ignore[misc]  # a function and its argument
+    batch: Any = pa.ipc.open_file(raw).get_batch(0)  # type: ignore[arg-type]  # a buffer
+    # A schema in Python has each key once; in C they are all there.
+    shown = _CSchema()
+    place = ctypes.addressof(shown)
+    batch.schema._export_to_c(place)  # noqa: SLF001  # the only way there
+    try:
+        steps = _pairs(shown.metadata)
+    finally:
+        pa.Schema._import_from_c(place)  # noqa: SLF001  # releases it
+    return steps, batch
+
+
+def _pairs(address: int | None) -> list[tuple[str, str]]:
+    if not address:
+        return []
+    (count,) = struct.unpack("=i", ctypes.string_at(address, 4))
+    address += 4
+    texts: list[str] = []
+    for _ in range(2 * count):
+        (size,) = struct.unpack("=i", ctypes.string_at(address, 4))
+        texts.append(ctypes.string_at(address + 4, size).decode())
+        address += 4 + size
+    return list(zip(texts[::2], texts[1::2], strict=True))

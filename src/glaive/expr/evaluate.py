@@ -107,21 +107,40 @@ def _or(node: tree.Or, batch: pa.RecordBatch) -> Any:
 def _joined(
     operands: tuple[Node, ...], batch: pa.RecordBatch, join: Callable[..., Any], decided: Any
 ) -> Any:
-    found = values(operands[0], batch)
-    for operand in operands[1:]:
-        open_rows = pc.fill_null(pc.not_equal(found, decided), True)
-        if not pc.any(open_rows, min_count=0).as_py():
+    found: Any = pa.repeat(pa.scalar(not decided.as_py()), batch.num_rows)
+    failed: list[Node] = []
+    for operand in operands:
+        if _all_decided(found, decided):
             return found
         try:
-            more = values(operand, batch)
+            found = join(found, values(operand, batch))
         except FilterError:
-            # An earlier operand may be there to keep it from these rows.
-            if pc.all(open_rows, min_count=0).as_py():
-                raise
-            some = values(operand, batch.filter(open_rows))
-            more = pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), open_rows, some)
-        found = join(found, more)
+            # The others may be there to keep it from the rows where it cannot be computed.
+            failed.append(operand)
+    for operand in failed:
+        if _all_decided(found, decided):
+            return found
+        open_rows = _open(found, decided)
+        some = values(operand, batch.filter(open_rows))
+        nothing = pa.nulls(batch.num_rows, pa.bool_())
+        found = join(found, pc.replace_with_mask(nothing, open_rows, some))
     return found
+
+
+def _open(found: Any, decided: Any) -> Any:
+    """The rows that more operands can still change."""
+    return pc.fill_null(pc.not_equal(found, decided), True)
+
+
+def _all_decided(found: Any, decided: Any) -> bool:
+    if found.null_count:
+        return False
+    decisive: bool = (
+        pc.all(found, min_count=0).as_py()
+        if decided.as_py()
+        else not pc.any(found, min_count=0).as_py()
+    )
+    return decisive and len(found) > 0
 
 
 def _not(node: tree.Not, batch: pa.RecordBatch) -> Any:

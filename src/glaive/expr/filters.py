@@ -160,7 +160,7 @@ def bind_filter(
     FilterError
         The filter is wrong; the message says what and where.
     """
-    node, text = _tree_of(source, schema, system)
+    node, text = _tree_of(source)
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
     tests = merged([(one, one_column(one)) for one in conjuncts(simple)])
@@ -175,20 +175,18 @@ def bind_value(
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
 ) -> Value:
     """Make an expression of any type ready for batches of a schema; see ``bind_filter``."""
-    node, text = _tree_of(source, schema, system)
+    node, text = _tree_of(source)
     bound, kind = bind(node, schema, system=system, text=text, test=False)
     return Value(expression=simplify(bound), type=kind, text=render(node))
 
 
-def _tree_of(
-    source: str | pc.Expression | bytes, schema: LanceSchema, system: Mapping[str, pa.DataType]
-) -> tuple[Node, str]:
+def _tree_of(source: str | pc.Expression | bytes) -> tuple[Node, str]:
     if isinstance(source, str):
         return parse(source), source
     if isinstance(source, pc.Expression):
         from glaive.expr.convert import from_arrow
 
-        return from_arrow(source, schema.to_arrow(), system), ""
+        return from_arrow(source), ""
     if isinstance(source, bytes):
         from glaive.expr.substrait import read_substrait
 

@@ -59,6 +59,8 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
             return _constant(tree.Negative(operand, at=node.at), operand)
         case tree.IsNull(operand, negated):
             operand = simplify(operand)
+            if _is_known(operand):
+                return _TRUE if negated else _FALSE
             return _constant(tree.IsNull(operand, negated, at=node.at), operand)
         case tree.IsTruth(operand, truth, negated):
             operand = simplify(operand)
@@ -104,6 +106,12 @@ def _like(node: tree.Like) -> Node:
         return _UNKNOWN
     made = tree.Like(operand, pattern, node.escape, node.negated, node.ignore_case, at=node.at)
     return _constant(made, operand, pattern)
+
+
+def _is_known(node: Node) -> bool:
+    """Whether a test is never null."""
+    distinct = isinstance(node, tree.Compare) and node.op.startswith("IS")
+    return distinct or isinstance(node, tree.IsNull | tree.IsTruth)
 
 
 def _truth(node: Node) -> bool | Node | None:
@@ -186,16 +194,16 @@ def _zeros(node: Node) -> tuple[Literal, Literal] | None:
 def _wide_zero(op: str, left: Node, right: Node, at: int) -> Node | None:
     """A comparison with a zero means both zeros, though they are ordered one after the other."""
     zeros = _zeros(right)
-    if zeros is None or isinstance(left, Literal):
+    if zeros is None:
         return None
     if op in {"<", ">="}:
-        return tree.Compare(op, left, zeros[0], at=at)
+        return _constant(tree.Compare(op, left, zeros[0], at=at), left)
     if op in {">", "<="}:
-        return tree.Compare(op, left, zeros[1], at=at)
+        return _constant(tree.Compare(op, left, zeros[1], at=at), left)
     among = tree.InList(left, zeros, op == "!=", at=at)
     if op in {"=", "!="}:
-        return among
-    return tree.IsTruth(among, True, op == "IS DISTINCT FROM", at=at)
+        return _constant(among, left)
+    return _constant(tree.IsTruth(among, True, op == "IS DISTINCT FROM", at=at), left)  # TRUE
 
 
 def _in_list(operand: Node, items: list[Node], at: int) -> Node:

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import tree
+from glaive.expr.convert import choice
 from glaive.expr.substrait_functions import called
-from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Literal, Node
+from glaive.expr.tree import MAX_DEPTH, MAX_NODES, MAX_TEXT, Literal, Node
 from glaive.expr.wire import (
     Message,
     as_bytes,
@@ -53,6 +54,8 @@ def read_substrait(raw: bytes) -> Node:
         The bytes are damaged, hold another number of expressions, or something that is no
         filter.
     """
+    if len(raw) > MAX_TEXT:
+        raise FilterError(f"the Substrait bytes are {len(raw)}; at most {MAX_TEXT} are read")
     message = read_message(raw)
     expressions = message.get(3, [])
     if len(expressions) != 1:
@@ -196,10 +199,7 @@ class _Reader:
         found = self.read(as_message(message, 2)) if 2 in message else Literal(None, pa.bool_())
         for clause in reversed(clauses):
             test, value = self.read(as_message(clause, 1)), self.read(as_message(clause, 2))
-            found = tree.either(
-                tree.both(tree.IsTruth(test, True), value),
-                tree.both(tree.IsTruth(test, True, negated=True), found),
-            )
+            found = choice(test, value, found)
         return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from glaive.expr.places import failure
 from glaive.expr.tree import MAX_TEXT
@@ -24,8 +24,7 @@ class Kind(Enum):
     END = "end of the text"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """``value``: the name, the contents of a text without its quotes, the digits, the sign."""
 
     kind: Kind

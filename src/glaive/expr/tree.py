@@ -48,7 +48,7 @@ __all__ = [
 MAX_TEXT = 8 << 20
 """Characters of a filter."""
 
-MAX_NODES = 1_000_000
+MAX_NODES = 250_000
 """Names, constants and operations of a filter, items of IN lists included."""
 
 MAX_DEPTH = 128

@@ -59,7 +59,7 @@ def _value(number: int | Decimal, had: Any, kind: Any) -> int | Decimal | None:
     whole = int(number)
     if types.is_timestamp(kind):
         if types.is_timestamp(had):
-            if (had.tz is None) != (kind.tz is None):
+            if had.tz != kind.tz and not {had.tz, kind.tz} <= {None, "UTC", "+00:00", "Z"}:
                 return None
             whole = _quotient(whole * _UNITS[kind.unit], _UNITS[had.unit])
         return whole if -(1 << 63) <= whole < 1 << 63 else None

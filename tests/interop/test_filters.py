@@ -1,0 +1,98 @@
+"""Filters keep the rows that pylance keeps, and are refused where pylance refuses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.interop.filter_cases import ROWS, expressions, table
+
+from glaive.errors import FilterError
+from glaive.expr.filters import bind_filter
+from glaive.format.fields import LanceSchema
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+AT_RUN_TIME = (
+    "Divide by zero",
+    "Cast error",
+    "Arithmetic overflow",
+    "Overflow happened",
+    "Parser error",
+)
+"""Errors of pylance that depend on which rows it looks at, and in which order of the operands."""
+
+EXAMPLES = max(300, settings().max_examples * 10)
+"""Nightly: 20,000."""
+
+
+class Pair:
+    """One table on both sides."""
+
+    def __init__(self, place: Path, seed: int) -> None:
+        made = table(Random(seed).choice)
+        self.theirs = lance.write_dataset(made, place / f"{seed}")
+        self.batch = self.theirs.to_table().combine_chunks().to_batches()[0]
+        self.schema = LanceSchema.from_arrow(self.theirs.schema)
+
+    def ours(self, text: str) -> list[int] | FilterError:
+        try:
+            found = bind_filter(text, self.schema)
+            rows = kept(found.mask(self.batch))
+        except FilterError as error:
+            return error
+        assert self.by_terms(found) == rows, text
+        return rows
+
+    def by_terms(self, found: Any) -> list[int]:
+        """Each term on the rows that the ones before it kept."""
+        rows = pa.array(range(ROWS))
+        for term in found.terms:
+            rows = rows.filter(term.mask(self.batch.take(rows)))
+        return rows.to_pylist()
+
+    def pylance(self, text: str) -> list[int] | str:
+        try:
+            scan = self.theirs.scanner(filter=text, with_row_id=True, columns=[])
+            return scan.to_table()["_rowid"].to_pylist()
+        except Exception as error:  # of many kinds; its text is looked at
+            return str(error)
+
+
+def kept(mask: pa.BooleanArray) -> list[int]:
+    return [row for row, passes in enumerate(mask.to_pylist()) if passes]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
+    place = tmp_path_factory.mktemp("filters")
+    return [Pair(place, seed) for seed in range(8)]
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@given(text=expressions(), which=st.integers(0, 7))
+def test_rows_are_those_of_pylance(pairs: list[Pair], text: str, which: int) -> None:
+    pair = pairs[which]
+    theirs = pair.pylance(text)
+    if isinstance(theirs, str) and any(one in theirs for one in AT_RUN_TIME):
+        pair.ours(text)  # rows, or an error of our own kind
+        return
+    ours = pair.ours(text)
+    if isinstance(theirs, str):
+        assert isinstance(ours, FilterError), theirs
+    elif isinstance(ours, FilterError):
+        # pylance may find by rules of its own that a part need not be computed.
+        assert (
+            "cannot be computed" in str(ours)
+            or "cannot become" in str(ours)
+            or ("division by zero" in str(ours))
+        ), ours
+    else:
+        assert ours == theirs
