@@ -1,0 +1,150 @@
+"""Scalar functions: what each topic does at its edges, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.expr.functions.calls import evaluate
+
+from glaive.arrow.jsonb import encode_jsonb
+from glaive.errors import CorruptFileError, FilterError
+from glaive.expr.functions.blake3 import blake3
+from glaive.expr.functions.registry import find, functions
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "functions.md"
+
+
+def values(text: str, **columns: Any) -> list[Any]:
+    """The values of a call over columns."""
+    made: list[Any] = evaluate(text, pa.table(columns)).to_pylist()
+    return made
+
+
+def test_the_guide_names_every_function() -> None:
+    text = GUIDE.read_text("utf-8")
+    missing = {
+        function.name
+        for name, function in functions().items()
+        if not any(other in text for other, same in functions().items() if same is function)
+    }
+    for prefix in ("to_timestamp_",):
+        missing = {name for name in missing if not name.startswith(prefix)}
+    assert missing == set()
+
+
+@given(st.lists(st.text(max_size=12)), st.integers(-15, 15), st.integers(0, 15))
+def test_parts_of_text_are_those_of_python(texts: list[str], start: int, count: int) -> None:
+    texts = [text for text in texts if text.isprintable()]
+    column = pa.array(texts, pa.string())
+    rows = pa.array([start] * len(texts), pa.int64())
+    expected = [text[max(start - 1, 0) : max(start - 1 + count, 0)] for text in texts]
+    assert values(f"substr(s, {start}, {count})", s=column) == expected
+    assert values(f"substr(s, n, {count})", s=column, n=rows) == expected
+
+
+def test_arguments_name_both_sides_of_what_is_wrong() -> None:
+    with pytest.raises(FilterError, match="upper: argument 1 must be text, found int64"):
+        find("upper").resolve([pa.int64()])
+    with pytest.raises(FilterError, match="split_part takes 3 arguments, 1 are given"):
+        find("split_part").resolve([pa.string()])
+    with pytest.raises(FilterError, match="no type holds all of int64, list"):
+        find("coalesce").resolve([pa.int64(), pa.list_(pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "repeat(s, 9223372036854775807)",
+        "lpad(s, 2147483648)",
+        "array_repeat(s, 9223372036854775807)",
+        "range(0, 9223372036854775807)",
+        "array_resize(make_array(1), 9223372036854775807)",
+    ],
+)
+def test_nothing_without_bounds_is_allocated(text: str) -> None:
+    with pytest.raises(FilterError):
+        values(text, s=["some text"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("[a&&b]", "the set operation &&"),
+        ("[a[b]]", "a class in a class"),
+        ("(?x)a", "the flags x"),
+        ("a{", "a brace that begins no repetition"),
+        (r"\1", r"the escape \\1"),
+        (r"\Qa", r"the escape \\Q"),
+        ("(?=a)", "a group of an unknown kind"),
+        ("[a", "a class that does not end"),
+        ("a**", "bad repetition operator"),
+    ],
+)
+def test_patterns_that_arrow_reads_otherwise_are_refused(pattern: str, what: str) -> None:
+    with pytest.raises(FilterError, match=what):
+        values(f"regexp_like(s, '{pattern}')", s=["a"])
+
+
+def test_word_boundaries_are_for_ascii_text() -> None:
+    assert values(r"regexp_like(s, '\bab\b')", s=["x ab.", "cab"]) == [True, False]
+    with pytest.raises(FilterError, match="know ASCII letters only"):
+        values(r"regexp_like(s, '\bab\b')", s=["éab"])
+
+
+def test_ranges_in_json_paths_are_clipped() -> None:
+    documents = pa.array(['{"b":[1,2,3]}', '{"b":[]}', '{"b":[7]}', None])
+    stored = encode_jsonb(documents)
+    assert values("json_extract(j, '$.b[0 to 1]')", j=stored) == ["[1,2]", None, "7", None]
+    assert values("json_extract(j, '$.b[1 to last]')", j=stored) == ["[2,3]", None, None, None]
+
+
+def test_damaged_jsonb_is_reported() -> None:
+    whole = encode_jsonb(pa.array(['{"a":[1,2],"b":"text"}']))[0].as_py()
+    outcomes = set()
+    for place in range(len(whole)):
+        for byte in (0x00, 0x7F, 0xFF):
+            raw = whole[:place] + bytes([byte]) + whole[place + 1 :]
+            column = pa.array([raw], pa.large_binary())
+            for text in ("json_get(j, 'a')", "json_exists(j, '$.a[1]')", "json_get(j, 'b')"):
+                try:
+                    outcomes.add(str(values(text, j=column)))
+                except CorruptFileError:
+                    outcomes.add("reported")
+    assert "reported" in outcomes
+
+
+@pytest.mark.parametrize(
+    ("size", "digest"),
+    [
+        (0, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
+        (1, "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213"),
+        (1025, "d00278ae47eb27b34faecf67b4fe263f82d5412916c1ffd97c8cb7fb814b8444"),
+    ],
+)
+def test_blake3_gives_the_published_digests(size: int, digest: str) -> None:
+    assert blake3(bytes(place % 251 for place in range(size))).hex() == digest
+
+
+def test_random_values_differ_by_row_and_call() -> None:
+    first, second = find("random").evaluate([], 100), find("random").evaluate([], 100)
+    assert len(set(first.to_pylist())) == 100
+    assert first != second
+    texts = find("uuid").evaluate([], 3).to_pylist()
+    assert [len(text) for text in texts] == [36] * 3
+    assert {text[14] for text in texts} == {"4"}
+
+
+def test_slices_of_arrays_are_read_where_they_begin() -> None:
+    column = pa.array(["xx", "añb", None, "cd", "yy"])[1:4]
+    rows = pa.array([9, 2, 1, 1, 9])[1:4]
+    lists = pa.array([[9], [1, 2], None, [3], [9]])[1:4]
+    stored = encode_jsonb(pa.array(["9", '{"a":1}', None, '{"a":2}', "9"]))[1:4]
+    assert find("right").evaluate([column, rows], 3).to_pylist() == ["ñb", None, "d"]
+    assert find("array_has").evaluate([lists, pa.scalar(2)], 3).to_pylist() == [True, None, False]
+    assert find("json_get_int").evaluate([stored, pa.scalar("a")], 3).to_pylist() == [1, None, 2]
+    assert find("array_max").evaluate([lists], 3).to_pylist() == [2, None, 3]
