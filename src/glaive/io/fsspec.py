@@ -134,7 +134,10 @@ class FsspecStore:
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object; with ``create`` as exclusively as the file system can."""
-        if mode == "overwrite":
+        key, full = self._key(path), self.full(path)
+        if mode == "create" and self.reading(path, "look up", lambda: self._system.exists(key)):
+            raise ObjectExistsError(f"cannot write {full}: it exists already.")
+        if mode == "overwrite" or not _creates(self._system):
             sink = self.create(path)
             try:
                 sink.write(data)
@@ -143,14 +146,9 @@ class FsspecStore:
                 sink.abort()
                 raise
             return
-        key, full = self._key(path), self.full(path)
         body = b"".join(bytes(memoryview(piece).cast("B")) for piece in data if len(piece))
         try:
-            if self._system.exists(key):
-                raise ObjectExistsError(f"cannot write {full}: it exists already.")
             self.in_folder(key, lambda: self._system.pipe_file(key, body, mode="create"))
-        except StoreError:
-            raise
         except Exception as error:
             raise _failed(error, full, "write") from None
         self.counters.add_write(1, len(body))
@@ -347,6 +345,16 @@ class FsspecSink:
         if self._file is None:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         return self._file
+
+
+def _creates(system: Any) -> bool:
+    """Whether the file system itself puts an object only where none is.
+
+    The base class looks first and then writes in place, where others see half of it.
+    """
+    from fsspec.spec import AbstractFileSystem
+
+    return type(system).pipe_file is not AbstractFileSystem.pipe_file
 
 
 def _failed(error: Exception, path: str, doing: str) -> StoreError:

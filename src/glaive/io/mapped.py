@@ -155,6 +155,7 @@ class MappedReader:
         now = monotonic()
         if now >= self._look_again:
             self._look_again = now + _SURE_SECONDS
+            self._look()
             step = max(1, self.size // _SAMPLES)
             places = [ByteRange(at, 1) for at in range(step // 2, self.size, step)]
             self._cold = not is_resident(self._mapping(), places, len(places))
