@@ -80,8 +80,9 @@ def write_column_file(
     return written[0].files[0]
 
 
-def replace_files(fragment: Fragment, replaced: frozenset[int], new: DataFile) -> Fragment:
+def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
     """The fragment with a file for fields it had before: these are crossed out in old files."""
+    replaced = frozenset(new.fields)
     files = []
     for file in fragment.files:
         if file.version == LEGACY or not replaced & set(file.fields):

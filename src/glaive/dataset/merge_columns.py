@@ -78,7 +78,6 @@ def replace_in_fragments(
     addresses, source = addresses[order], source[order]
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
     offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    ids = frozenset(one.id for one in columns.leaf_columns())
     updated: list[Fragment] = []
     changed: dict[int, bytes] = {}
     view = view_of(dataset, columns.names)
@@ -90,7 +89,7 @@ def replace_in_fragments(
         new = rows.select(columns.names).take(picked)
         batches = replaced_values(physical_rows(view, position), offsets[here], new)
         file = write_column_file(dataset, fragment, columns, batches)
-        updated.append(replace_files(fragment, ids, file))
+        updated.append(replace_files(fragment, file))
         changed[fragment_id] = bitmap_of(offsets[here].astype(np.uint32))
     return Update(
         updated=tuple(updated),
