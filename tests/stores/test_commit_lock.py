@@ -14,7 +14,7 @@ import pytest
 
 import glaive
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
-from glaive.table.root import open_root
+from glaive.table.root import guarded, lock_of, open_beside, open_root, register_of
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -105,3 +105,16 @@ def test_what_else_a_lock_raises_ends_the_commit(tmp_path: Path) -> None:
 def test_a_lock_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="commit_lock"):
         open_root(tmp_path, commit_lock="lock")
+
+
+def test_places_of_one_dataset_are_committed_to_alike(tmp_path: Path) -> None:
+    lock = Lock()
+    root = open_root(tmp_path / "t", {"fsync": "true"}, commit_lock=lock, manifest_store="sqlite")
+    branch = open_beside(root, f"{root.uri}/tree/one")
+    assert branch.uri == f"{tmp_path}/t/tree/one"
+    assert lock_of(branch) is lock
+    assert register_of(branch) is register_of(root) is not None
+    assert getattr(branch, "options", None) == {"fsync": "true"}
+    plain = open_root(tmp_path / "t")
+    assert lock_of(open_beside(plain, f"{tmp_path}/u")) is None
+    assert guarded(plain) is plain

@@ -13,11 +13,11 @@ from glaive.errors import RefExistsError, RefNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.table.branches import Branch, check_branch_name, create_branch_file, read_branch
 from glaive.table.cloning import begin_clone, copy_files
 from glaive.table.operations.clone import Clone
 from glaive.table.refs import branch_store, root_store
+from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
@@ -79,7 +79,7 @@ def clone_shallow(
 ) -> tuple[ObjectStore, Manifest]:
     """Begin a dataset whose files stay where they are."""
     source = resolve(dataset.store, dataset.manifest, reference)
-    target = open_store(target_path, storage_options)
+    target = open_root(target_path, storage_options)
     return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
 
 
@@ -91,7 +91,7 @@ def clone_deep(
 ) -> tuple[ObjectStore, Manifest]:
     """Begin a dataset with a copy of all files."""
     source = resolve(dataset.store, dataset.manifest, reference)
-    target = open_store(target_path, storage_options)
+    target = open_root(target_path, storage_options)
     copy_files(source.store, source.manifest, target)
     return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=False))
 

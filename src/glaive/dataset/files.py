@@ -22,9 +22,9 @@ from glaive.format.paths import (
     transaction_path,
 )
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.table.handlers import forget_dataset
 from glaive.table.load import load_manifest, open_latest
+from glaive.table.root import open_root
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def drop_dataset(
     OptionError
         Something is there, but no manifest that can be read: nothing was deleted.
     """
-    store = open_store(uri, storage_options)
+    store = open_root(uri, storage_options)
     try:
         open_latest(store)
     except DatasetNotFoundError:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
+from glaive.table.root import open_beside
 
 __all__ = [
     "MAIN",
@@ -55,14 +55,14 @@ def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     suffix = f"/{TREE}/{branch}"
     if not store.uri.endswith(suffix):
         return store  # a copy of a branch's directory stands for itself
-    return open_store(store.uri.removesuffix(suffix), getattr(store, "options", None))
+    return open_beside(store, store.uri.removesuffix(suffix))
 
 
 def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
     """The directory of a branch."""
     if branch is None:
         return root
-    return open_store(f"{root.uri}/{TREE}/{branch}", getattr(root, "options", None))
+    return open_beside(root, f"{root.uri}/{TREE}/{branch}")
 
 
 # --------------------------------------------------------------------------- JSON
