@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -37,19 +38,28 @@ class FragmentColumns:
         The manifest; never changed.
     where
         Full path of the manifest, for messages.
+    raw
+        The bytes ``wire`` was parsed from, if they are at hand; let go of after first use.
     """
 
-    def __init__(self, wire: table_pb2.ManifestOutline, where: str) -> None:
+    def __init__(
+        self, wire: table_pb2.ManifestOutline, where: str, raw: memoryview | None = None
+    ) -> None:
         self._wire = wire
         self._where = where
+        self._raw = raw
 
     def __len__(self) -> int:
         return len(self._wire.fragments)
 
     @cached_property
     def _merged(self) -> table_pb2.FragmentColumns:
-        raw = table_pb2.ManifestOutline(fragments=self._wire.fragments).SerializeToString()
+        raw = self._raw
+        if raw is None:
+            alone = table_pb2.ManifestOutline(fragments=self._wire.fragments)
+            raw = memoryview(alone.SerializeToString())
         columns: table_pb2.ManifestColumns = self._parse(table_pb2.ManifestColumns, raw)
+        self._raw = None
         return columns.fragments
 
     @cached_property
@@ -140,6 +150,10 @@ class FragmentColumns:
     def _numbers(self, name: str, merged: Any) -> Int64s:
         if len(merged) == len(self):
             return self._column(merged)
+        if len(merged) == len(self) - 1:
+            first = self._parse(table_pb2.DataFragment, self._wire.fragments[0])
+            if not getattr(first, name):  # as of a list that begins with fragment 0
+                return self._column(chain((0,), merged))
         marked = table_pb2.FragmentColumns()
         getattr(marked, name).append(_MARK)
         found = self._parse(table_pb2.FragmentColumns, self._between(marked))
@@ -169,7 +183,7 @@ class FragmentColumns:
         except OverflowError as error:
             raise self._beyond() from error
 
-    def _parse(self, kind: Any, raw: bytes) -> Any:
+    def _parse(self, kind: Any, raw: bytes | memoryview) -> Any:
         try:
             return kind.FromString(raw)
         except DecodeError as error:

@@ -77,6 +77,8 @@ class Manifest:
         self.transaction = transaction
         self.index_section = index_section
         self.version: int = wire.version
+        self.columns = FragmentColumns(wire, where)
+        """Ids, rows and row ids of all fragments; one parse of the whole list when asked for."""
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.version}, fragments={self.num_fragments})"
@@ -179,11 +181,6 @@ class Manifest:
         """All fragments, in order."""
         return map(self.fragment, range(self.num_fragments))
 
-    @cached_property
-    def columns(self) -> FragmentColumns:
-        """Ids, rows and row ids of all fragments; one parse of the whole list."""
-        return FragmentColumns(self.wire, self.where)
-
     @property
     def fragment_ids(self) -> NDArray[np.int64]:
         """Id of each fragment, in list order."""
@@ -235,12 +232,8 @@ def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2")
     footer = ManifestFooter.parse(data, data.size, where=where)
     view = memoryview(data)
     end = data.size - ManifestFooter.SIZE
-    wire = _parse(
-        table_pb2.ManifestOutline,
-        _section(view, footer.position, end, "manifest", where),
-        "manifest",
-        where,
-    )
+    raw = _section(view, footer.position, end, "manifest", where)
+    wire = _parse(table_pb2.ManifestOutline, raw, "manifest", where)
     check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
     transaction = index_section = None
     if wire.HasField("transaction_section"):
@@ -254,9 +247,11 @@ def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2")
         index_section = bytes(
             _section(view, wire.index_section, footer.position, "index section", where)
         )
-    return Manifest(
+    manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )
+    manifest.columns = FragmentColumns(wire, where, raw)
+    return manifest
 
 
 def _section(view: memoryview, at: int, end: int, what: str, where: str) -> memoryview:

@@ -6,7 +6,7 @@ Specification: "Building the manifest" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Final
 
 import numpy as np
@@ -132,8 +132,9 @@ def edit_fragments(
             wire.fragments.extend(left)
     if added:
         wire.fragments.extend(one.SerializeToString() for one in added)
-        if base.num_fragments and min(one.id for one in added) <= base.max_fragment_id:
-            # Reserved ids may belong before those of others.
+        before = base.max_fragment_id if base.num_fragments else -1
+        if any(two <= one for one, two in pairwise([before, *(one.id for one in added)])):
+            # Ids that were reserved or given may belong before those of others.
             found = Manifest(wire, where=base.where).fragment_ids
             if np.any(found[1:] == found[:-1]) or len(np.unique(found)) != len(found):
                 raise CorruptFileError(

@@ -192,6 +192,9 @@ class _Commit:
         operation = read_operation(self.transaction.operation)
         restored = operation.restored
         older = None if restored is None else open_version(self.store, restored)
+        if older is not None:
+            reader, writer = older.wire.reader_feature_flags, older.wire.writer_feature_flags
+            check_writable(reader, writer, where=older.where)
         if base is not None:
             hidden = operation.hidden(base)
             if hidden:

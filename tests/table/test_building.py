@@ -1,0 +1,236 @@
+"""What single operations make of a version: ids, counters, files, indices, entries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glaive.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    NotFoundError,
+    OptionError,
+    UnsupportedFeatureError,
+)
+from glaive.format.flags import Feature
+from glaive.format.fragment import LEGACY
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Transaction
+from glaive.io.store import ObjectStore
+from glaive.table.commit import commit_transaction
+from glaive.table.indices import covered_fragments, prune, remap
+from glaive.table.operations.append import Append
+from glaive.table.operations.create_index import CreateIndex
+from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.merge import Merge
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.project import Project
+from glaive.table.operations.reserve_fragments import ReserveFragments
+from glaive.table.operations.restore import Restore
+from glaive.table.operations.update_config import UpdateConfig
+from glaive.table.protocol import CommitOptions, TableOperation
+
+from .native import SCHEMA, as_read, data_file, fragment, index, operations
+from .places import make_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return make_store("memory", tmp_path)
+
+
+@pytest.fixture
+def base(store: ObjectStore) -> Manifest:
+    fragments = tuple(fragment(name=f"f{number}") for number in range(3))
+    return commit(store, 0, Overwrite(fragments=fragments, schema=SCHEMA))
+
+
+def commit(store: ObjectStore, read: int, operation: TableOperation) -> Manifest:
+    return commit_transaction(store, Transaction(read_version=read, operation=operation))
+
+
+@pytest.mark.spec("build-7")
+@pytest.mark.usefixtures("base")
+def test_an_id_that_was_given_stays(store: ObjectStore) -> None:
+    made = commit(store, 1, Append((fragment(77), fragment())))
+    assert made.fragment_ids.tolist() == [0, 1, 2, 3, 77]
+    assert made.max_fragment_id == 77
+    with pytest.raises(CorruptFileError, match="each once"):
+        commit(store, 2, Append((fragment(2),)))
+
+
+@pytest.mark.spec("reserve-1")
+@pytest.mark.usefixtures("base")
+def test_reserved_ids_are_never_given(store: ObjectStore) -> None:
+    assert commit(store, 1, ReserveFragments(5)).max_fragment_id == 7
+    assert commit(store, 2, Append((fragment(),))).fragment_ids.tolist() == [0, 1, 2, 8]
+    with pytest.raises(OptionError, match="below 2"):
+        commit(store, 3, ReserveFragments(2**32 - 1))
+
+
+@pytest.mark.parametrize("name", [name for name in operations() if name != "overwrite"])
+def test_without_a_dataset_there_is_nothing_to_change(name: str) -> None:
+    operation = operations()[name]
+    with pytest.raises(DatasetNotFoundError, match="Create it first"):
+        operation.apply(None, 1, CommitOptions())
+
+
+@pytest.mark.usefixtures("base")
+def test_configuration_is_set_and_removed(store: ObjectStore) -> None:
+    first = UpdateConfig.of(config={"a": "1", "b": "2"}, table_metadata={"t": "x"})
+    made = commit(store, 1, first)
+    assert (dict(made.config), dict(made.table_metadata)) == ({"a": "1", "b": "2"}, {"t": "x"})
+    assert made.uses(Feature.TABLE_CONFIG)
+    made = commit(store, 2, UpdateConfig.of(config={"a": None, "c": "3", "none": None}))
+    assert dict(made.config) == {"b": "2", "c": "3"}
+    made = commit(store, 3, UpdateConfig.of(config={"d": "4"}, replace=True))
+    assert dict(made.config) == {"d": "4"}
+    made = commit(store, 4, UpdateConfig.of(config={}, replace=True))
+    assert not made.uses(Feature.TABLE_CONFIG)
+
+
+@pytest.mark.spec("config-1", "config-2")
+@pytest.mark.usefixtures("base")
+def test_metadata_of_schema_and_fields_is_set(store: ObjectStore) -> None:
+    operation = UpdateConfig.of(
+        schema_metadata={"s": "1"}, field_metadata={1: {"unit": "m"}, 2: {"x": "y"}}
+    )
+    made = commit(store, 1, operation)
+    assert dict(made.schema.metadata) == {"s": b"1"}
+    assert [dict(one.metadata) for one in made.schema.walk()] == [{}, {"unit": b"m"}, {"x": b"y"}]
+    old = table_pb2.Transaction.UpdateConfig(
+        upsert_values={"k": "v"}, delete_keys=["q"], schema_metadata={"n": "2"}
+    )
+    old.field_metadata[1].metadata["other"] = "z"
+    made = commit(store, 2, UpdateConfig(old))
+    assert dict(made.config) == {"k": "v"}
+    assert dict(made.schema.metadata) == {"n": b"2"}
+    assert dict(made.schema.field_by_id(1).metadata) == {"other": b"z"}
+    with pytest.raises(NotFoundError, match=r"metadata of field 9.*\[0, 1, 2\]"):
+        commit(store, 3, UpdateConfig.of(field_metadata={9: {"a": "b"}}))
+
+
+@pytest.mark.spec("build-11", "restore-1")
+@pytest.mark.usefixtures("base")
+def test_a_restored_version_keeps_the_counters(store: ObjectStore) -> None:
+    commit(store, 1, ReserveFragments(5))
+    commit(store, 2, UpdateConfig.of(config={"a": "1"}))
+    made = commit(store, 3, Restore(1))
+    assert made.version == 4
+    assert made.max_fragment_id == 7
+    assert made.fragment_ids.tolist() == [0, 1, 2]
+    assert not dict(made.config)
+
+
+@pytest.mark.spec("build-11")
+def test_what_is_for_ever_is_not_given_up(base: Manifest) -> None:
+    wire = type(base.wire)()
+    wire.CopyFrom(base.wire)
+    wire.reader_feature_flags = wire.writer_feature_flags = int(Feature.STABLE_ROW_IDS)
+    newest = Manifest(wire, where="newest")
+    with pytest.raises(UnsupportedFeatureError, match="has stable_row_ids since then"):
+        Restore(1).apply(newest, 2, CommitOptions(), base)
+    mixed = int(Feature.MIXED_FILE_VERSIONS)
+    wire.reader_feature_flags = wire.writer_feature_flags = mixed
+    draft = Restore(1).apply(newest, 2, CommitOptions(), base)
+    assert draft.wire.reader_feature_flags == mixed
+
+
+@pytest.mark.spec("build-9")
+@pytest.mark.usefixtures("base")
+def test_files_without_a_live_column_leave(store: ObjectStore) -> None:
+    wide = fragment(name="two")
+    both = replace(wide, files=(data_file("ab", 0, 1), data_file("c", 2)))
+    made = commit(store, 1, Append((both,)))
+    project = Project(schema=SCHEMA.project(["a", "b"]), preserves_nullability=True)
+    made = commit(store, 2, project)
+    assert [len(one.files) for one in made.fragments()] == [1, 1, 1, 1]
+    assert made.fragment(3).files == (data_file("ab", 0, 1),)
+
+
+@pytest.mark.spec("replace-1", "update-2")
+def test_columns_are_replaced_in_place(store: ObjectStore, base: Manifest) -> None:
+    replaced = commit(store, 1, DataReplacement(((1, data_file("b1", 1)),)))
+    files = replaced.fragment(1).files
+    assert [one.fields for one in files] == [(0, -2, 2), (1,)]
+    # A file of the same columns is exchanged.
+    again = commit(store, 2, DataReplacement(((1, data_file("b2", 1)),)))
+    assert [one.path for one in again.fragment(1).files] == ["f1.lance", "b2.lance"]
+    # A file of which nothing is left leaves.
+    whole = commit(store, 3, DataReplacement(((1, data_file("all", 0, 1, 2)),)))
+    assert [one.path for one in whole.fragment(1).files] == ["all.lance"]
+    assert whole.fragment(0) == base.fragment(0)
+    with pytest.raises(NotFoundError, match="no fragment 9"):
+        commit(store, 4, DataReplacement(((9, data_file("x", 1)),)))
+
+
+def test_columns_of_0_1_files_are_not_split(store: ObjectStore) -> None:
+    old = replace(data_file("old", 0, 1, 2), version=LEGACY, column_indices=())
+    fragments = (replace(fragment(), files=(old,)),)
+    commit(store, 0, Overwrite(fragments=fragments, schema=SCHEMA))
+    new = replace(data_file("b", 1), version=LEGACY, column_indices=())
+    with pytest.raises(OptionError, match=r"0\.1: replace all of them"):
+        commit(store, 1, DataReplacement(((0, new),)))
+
+
+@pytest.mark.usefixtures("base")
+def test_a_merge_lists_all_fragments(store: ObjectStore) -> None:
+    merge = operations()["merge"]
+    assert isinstance(merge, Merge)
+    made = commit(store, 1, merge)
+    assert made.schema == merge.schema
+    assert [len(one.files) for one in made.fragments()] == [2, 2, 2]
+
+
+# ----------------------------------------------------------------------- indices
+
+
+def covers(entries: list[table_pb2.IndexMetadata]) -> list[list[int]]:
+    return [sorted(covered_fragments(one) or ()) for one in entries]
+
+
+@pytest.mark.spec("build-10", "create-index-1", "conflict-5")
+@pytest.mark.usefixtures("base")
+def test_indices_follow_what_they_cover(store: ObjectStore) -> None:
+    commit(store, 1, index("a_idx", 0, {0, 1}, 1))
+    made = commit(store, 2, index("b_idx", 1, {0, 1, 2}, 2))
+    assert [one.name for one in made.indices] == ["a_idx", "b_idx"]
+    made = commit(store, 3, DataReplacement(((1, data_file("b1", 1)),)))
+    assert covers(made.indices) == [[0, 1], [0, 2]]
+    made = commit(store, 4, Append((fragment(),)))
+    assert covers(made.indices) == [[0, 1], [0, 2]]
+    made = commit(store, 5, Project(schema=SCHEMA.project(["a"]), preserves_nullability=True))
+    assert [one.name for one in made.indices] == ["a_idx"]
+    gone = replace(index("a_idx", 0, set(), 1), new=(), removed=tuple(made.indices))
+    assert commit(store, 6, gone).index_section is None
+
+
+def test_a_new_index_leaves_out_what_was_changed_since() -> None:
+    mine = index("b_idx", 1, {0, 1}, 1)
+    base = Manifest(table_pb2.ManifestOutline(), where="m")
+    found = mine.rebase([as_read(operations()["columns 0 b"])], base, {})
+    assert isinstance(found, CreateIndex)
+    assert covers(list(found.new)) == [[1]]
+    assert mine.rebase([as_read(operations()["columns 0 c"])], base, {}) == mine
+
+
+def test_a_rewrite_moves_coverage_where_all_was_covered() -> None:
+    (entry,) = index("a_idx", 0, {0, 1, 5}, 1).new
+    groups = [(frozenset({0, 1}), frozenset({8})), (frozenset({5, 6}), frozenset({9}))]
+    assert covers(remap([entry], groups, [], keeps_all=True)) == [[5, 8]]
+    assert covers(remap([entry], groups, [], keeps_all=False)) == [[0, 1, 5]]
+    anew = table_pb2.Transaction.Rewrite.RewrittenIndex(new_index_version=3)
+    anew.old_id.uuid, anew.new_id.uuid = entry.uuid.uuid, b"n" * 16
+    (moved,) = remap([entry], groups, [anew], keeps_all=False)
+    assert covers([moved]) == [[5, 8]]
+    assert (moved.uuid.uuid, moved.index_version, moved.name) == (b"n" * 16, 3, "a_idx")
+
+
+def test_a_damaged_bitmap_is_reported() -> None:
+    (entry,) = index("a_idx", 0, {0}, 1).new
+    entry.fragment_bitmap = b"\x01\x02"
+    with pytest.raises(CorruptFileError, match="fragments of index 'a_idx'"):
+        prune([entry], {0}, {0})
