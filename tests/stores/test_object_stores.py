@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -292,3 +293,33 @@ class TestWebServers:
             glaive.write_dataset(ROWS, tmp_path / "t", mode="append")
         (tmp_path / "t/_versions/latest_version_hint.json").write_text('{"version":1}')
         assert glaive.dataset(f"{url}/t").version == 3
+
+
+@pytest.mark.interop
+def test_pylance_and_we_take_turns_in_a_bucket(server: Server) -> None:
+    import lance
+
+    uri = f"s3://{server.bucket()}/deep/t"
+    for number in range(6):
+        library: Any = (lance, glaive)[number % 2]
+        mode = "append" if number else "create"
+        library.write_dataset(ROWS, uri, mode=mode, storage_options=server.options)
+    for library in (lance, glaive):
+        dataset = library.dataset(uri, storage_options=server.options)
+        assert (dataset.version, dataset.count_rows()) == (6, 30_000)
+        assert dataset.to_table(columns=["id"])["id"].to_pylist() == [*range(5000)] * 6
+
+
+@pytest.mark.interop
+def test_statistics_are_those_of_pylance_where_requests_are_the_same(tmp_path: Path) -> None:
+    import lance
+
+    written = {
+        library.__name__: library.write_dataset(ROWS, tmp_path / library.__name__)
+        for library in (lance, glaive)
+    }
+    ours, theirs = written["glaive"].io_stats_snapshot(), written["lance"].io_stats_snapshot()
+    assert ours.write_iops == theirs.write_iops
+    assert (ours.read_iops, ours.read_bytes) == (theirs.read_iops, theirs.read_bytes) == (0, 0)
+    names = {name for name in dir(theirs) if not name.startswith("_")}
+    assert names <= set(dir(ours))
