@@ -284,7 +284,16 @@ def _selected(values: Any, path: str) -> Any:
 @function("json_extract", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
 def _json_extract(values: Any, path: Any) -> Any:
     def extract(values: Any, path: str) -> Any:
-        return decode_jsonb(_selected(values, path), _WHERE)
+        items = _select(values, path)
+        counts, first, there = _grouped(items, len(values))
+        texts = texts_of(items, quoted=True)
+        made = texts.take(pa.array(np.where(there, first, 0), mask=~there))
+        several = np.flatnonzero(counts > 1)
+        if not len(several):
+            return made
+        every = texts.to_pylist()
+        joined = [f"[{','.join(every[first[n] : first[n] + counts[n]])}]" for n in several]
+        return pc.replace_with_mask(made, pa.array(counts > 1), pa.array(joined, pa.string()))
 
     return _by_key(pa.string(), extract, values, path)
 

@@ -10,7 +10,7 @@ import numpy as np
 from glaive.arrow.jsonb import decode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.jsonb_views import FALSE, NUMBER, OBJECT, STRING, TRUE, JsonItems
-from glaive.expr.functions.untyped import pa
+from glaive.expr.functions.untyped import pa, pc
 
 __all__ = ["numbers_of", "texts_of"]
 
@@ -18,14 +18,49 @@ _ZERO, _INT, _UINT, _FLOAT = 0x00, 0x40, 0x50, 0x60
 _WIDTHS = (1, 2, 4, 8)
 
 
-def texts_of(items: JsonItems) -> Any:
-    """Strings as they are, other scalars as JSON."""
-    made = np.empty(len(items), object)
+_ESCAPED = r'["\\\x00-\x1f\x7f]'
+"""Letters that JSON does not write as they are."""
+
+
+def texts_of(items: JsonItems, *, quoted: bool = False) -> Any:
+    """Scalars as JSON; strings as they are, unless they are to be ``quoted``."""
     strings = items.kinds == STRING
-    made[strings] = items.keep(strings).payloads().cast(pa.large_string()).to_pylist()
-    _, others = items.keep(~strings).documents()
-    made[~strings] = decode_jsonb(others, "a JSON column").to_pylist()
-    return pa.array(made, pa.string())
+    whole, numbers = _small_whole(items)
+    written = items.keep(strings).payloads().cast(pa.large_string()).cast(pa.string())
+    if quoted:
+        plain = pc.invert(pc.match_substring_regex(written, _ESCAPED))
+        written = pc.binary_join_element_wise('"', written, '"', "")
+        hard = np.flatnonzero(strings)[~plain.to_numpy(zero_copy_only=False)]
+        written = written.filter(plain)
+        strings[hard] = False
+    _, others = items.keep(~strings & ~whole).documents()
+    parts = [written, pa.array(numbers).cast(pa.string()), decode_jsonb(others, "a JSON column")]
+    places = [np.flatnonzero(strings), np.flatnonzero(whole), np.flatnonzero(~strings & ~whole)]
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
+
+
+def _small_whole(items: JsonItems) -> tuple[Any, Any]:
+    """Which items are whole numbers of at most 32 bits, and those numbers."""
+    made = np.zeros(len(items), np.int64)
+    widths = items.end - items.begin - 1
+    places = np.flatnonzero((items.kinds == NUMBER) & (widths >= 1) & (widths <= 4))
+    tags = items.raw[items.begin[places]] & 0xF0
+    chosen = np.zeros(len(items), bool)
+    for tag, letter in ((_INT, "i"), (_UINT, "u")):
+        for width in _WIDTHS[:3]:
+            some = places[(tags == tag) & (widths[places] == width)]
+            made[some] = _read(items, some, f">{letter}{width}")
+            chosen[some] = True
+    return chosen, made[chosen]
+
+
+def _read(items: JsonItems, places: Any, kind: str) -> Any:
+    """Numbers of one type behind the first byte of their payloads."""
+    size = np.dtype(kind).itemsize
+    if not len(places):
+        return np.zeros(0, kind)
+    windows = np.ndarray(len(items.raw) - size + 1, kind, items.raw, strides=(1,))
+    return windows[items.begin[places] + 1]
 
 
 def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
@@ -51,8 +86,7 @@ def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
             some = numbers[(tags == tag) & (widths == width)]
             if not len(some):
                 continue
-            at = items.begin[some][:, None] + 1 + np.arange(width)
-            values = np.ascontiguousarray(items.raw[at]).view(f">{letter}{width}").ravel()
+            values = _read(items, some, f">{letter}{width}")
             if whole:
                 values = _whole(values, name)
             made[some] = values

@@ -77,8 +77,11 @@ class JsonItems:
 
     def words(self, at: Longs) -> Longs:
         """Return the big-endian words at these bytes."""
-        quarters = [self.raw[at + place].astype(np.int64) for place in range(4)]
-        return quarters[0] << 24 | quarters[1] << 16 | quarters[2] << 8 | quarters[3]
+        if not len(at):
+            return np.zeros(0, np.int64)
+        # Words begin at any byte: a window of one is laid over every byte.
+        windows = np.ndarray(len(self.raw) - 3, ">u4", self.raw, strides=(1,))
+        return windows[at].astype(np.int64)
 
     def counts(self) -> Longs:
         """Return the children of each container: pairs of an object, items of an array."""
@@ -93,16 +96,23 @@ class JsonItems:
     def entries(self, counts: Longs) -> tuple[Longs, Longs, Longs]:
         """Return all entries: which container, the entry word, where the payload begins."""
         which = np.repeat(np.arange(len(self)), counts)
-        first = np.concatenate([[0], np.cumsum(counts)])
-        inside = np.arange(first[-1]) - first[:-1][which]
-        words = self.words(self.begin[which] + 4 + 4 * inside)
+        last = np.cumsum(counts)
+        first = last - counts
+        # Bytes from one entry to the next are 4, but for the step to the next container.
+        at = np.arange(len(which)) * 4 + (self.begin + 4 - 4 * first)[which]
+        words = self.words(at)
         sizes = words & _SIZE
-        before = np.cumsum(sizes) - sizes
-        start = np.append(before, 0)[np.minimum(first[:-1], len(before))]
-        places = (self.begin + 4 + 4 * counts)[which] + before - start[which]
-        if np.any(places + sizes > self.end[which]):
+        after = np.cumsum(sizes)
+        before = after - sizes
+        inner = np.flatnonzero(counts)
+        start = np.zeros(len(self), np.int64)
+        start[inner] = before[first[inner]]
+        total = np.zeros(len(self), np.int64)
+        total[inner] = after[last[inner] - 1] - start[inner]
+        payloads = self.begin + 4 + 4 * counts
+        if np.any(payloads + total > self.end):
             raise _corrupt("payloads inside the value", "one that is longer")
-        return which, words, places
+        return which, words, before + (payloads - start)[which]
 
     def children(self, which: Longs, words: Longs, places: Longs) -> JsonItems:
         """Return the items of some entries of these containers."""
@@ -114,12 +124,13 @@ class JsonItems:
     def members(self, key: str) -> JsonItems:
         """Return the member of that name of each object that has one."""
         objects = self.keep(self.kinds == OBJECT)
-        which, words, places = objects.entries(2 * objects.counts())
         counts = objects.counts()
-        first = np.concatenate([[0], np.cumsum(2 * counts)])[:-1]
+        which, words, places = objects.entries(2 * counts)
+        first = 2 * (np.cumsum(counts) - counts)
         wanted = np.frombuffer(key.encode("utf-8", "surrogatepass"), np.uint8)
-        is_key = np.arange(len(which)) - first[which] < counts[which]
-        found = np.flatnonzero(is_key & ((words & _SIZE) == len(wanted)))
+        sized = np.flatnonzero((words & _SIZE) == len(wanted))
+        owner = which[sized]
+        found = sized[sized - first[owner] < counts[owner]]
         for place, byte in enumerate(wanted):
             found = found[self.raw[places[found] + place] == byte]
         values = found + counts[which[found]]
