@@ -70,7 +70,8 @@ def negative(array: Any) -> Any:
 
 
 def _full(value: Any, rows: int) -> Any:
-    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+    constant = isinstance(value, pa.Scalar)
+    return pa.repeat(value, rows) if constant else value
 
 
 def _numbers(array: Any) -> Any:
@@ -179,6 +180,8 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
     limit = 1 << (8 * size - 1)
     if any(one is not None and not -limit <= one < limit for one in found):
         raise FilterError(f"{op}: a result does not fit {kind}")
+    if not found:
+        return pa.array([], kind)
     # A result may have more digits than the type says, so that ``pa.array`` would refuse it.
     raw = b"".join((one or 0).to_bytes(size, "little", signed=True) for one in found)
     valid = pa.array([one is not None for one in found]).buffers()[1]
@@ -187,12 +190,13 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
 
 def _unscaled(value: Decimal, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + scale)
+    number = _moved(int("".join(map(str, digits))), int(exponent) + scale)
     return -number if sign else number
 
 
 def _moved(number: int, by: int) -> int:
-    return number * 10**by if by >= 0 else _quotient(number, 10**-by)
+    step: int = 10 ** abs(by)
+    return number * step if by >= 0 else _quotient(number, step)
 
 
 def _quotient(over: int, by: int) -> int:

@@ -104,12 +104,12 @@ class _Binder:
             case tree.Between(operand, low, high, negated):
                 kind = self.column_type(operand)
                 if kind is not None:
-                    low, high = self.fitted(low, kind), self.fitted(high, kind)
+                    low, high = (self.fitted(one, kind, deep=True) for one in (low, high))
                     return tree.Between(operand, low, high, negated, at=node.at)
             case tree.InList(tree.Name() as operand, items, negated):
                 kind = self.column_type(operand)
                 if kind is not None and self.names.is_top(operand):
-                    items = tuple(self.fitted(one, kind) for one in items)
+                    items = tuple(self.fitted(one, kind, deep=True) for one in items)
                     return tree.InList(operand, items, negated, at=node.at)
         return node
 
@@ -122,10 +122,14 @@ class _Binder:
             inner = inner.operand
         return self.bind(node)[1] if isinstance(inner, tree.Name) else None
 
-    def fitted(self, node: Node, kind: Any) -> Node:
-        """A constant, or a calculation of constants alone, in the type of a column."""
-        if isinstance(node, tree.Arithmetic) and _is_constant(node):
-            left, right = self.fitted(node.left, kind), self.fitted(node.right, kind)
+    def fitted(self, node: Node, kind: Any, *, deep: bool = False) -> Node:
+        """A constant, or a calculation of constants, in the type of a column.
+
+        ``deep``: of columns too, as it is in BETWEEN and IN.
+        """
+        if isinstance(node, tree.Arithmetic) and (deep or _is_constant(node)):
+            left = self.fitted(node.left, kind, deep=deep)
+            right = self.fitted(node.right, kind, deep=deep)
             return tree.Arithmetic(node.op, left, right, at=node.at)
         literal = self.list_of(node) if isinstance(node, tree.ListOf) else node
         if not isinstance(literal, Literal) or _is_typed(literal):

@@ -115,15 +115,18 @@ def _from_float(array: Any, kind: Any) -> Any:
     if types.is_decimal(kind):
         return _read(array, kind, READERS["float to decimal"])
     if types.is_boolean(kind):
-        return pc.not_equal(_wide(array), 0.0)
+        return pc.not_equal(_wide(array), pa.scalar(0.0))
     whole = kind if types.is_integer(kind) else pa.int64()
-    values = pc.trunc(_wide(array))
+    values: Any = pc.trunc(_wide(array))
     bits = whole.bit_width
     signed = types.is_signed_integer(whole)
     low = -(2.0 ** (bits - 1)) if signed else 0.0
     high = 2.0 ** (bits - 1 if signed else bits)
     # NaN is in no range.
-    fits = pc.and_(pc.greater_equal(values, low), pc.less(values, high))
+    fits: Any = pc.and_(
+        pc.greater_equal(values, pa.scalar(low, values.type)),
+        pc.less(values, pa.scalar(high, values.type)),
+    )
     if not pc.all(fits, min_count=0).as_py():
         worst = array.filter(pc.invert(fits))[0].as_py()
         raise pa.ArrowInvalid(f"{worst} lies outside {whole}")

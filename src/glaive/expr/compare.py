@@ -65,12 +65,8 @@ def comparable(values: Any) -> Any:
     """Values in a type that Arrow orders as we do: floats as whole numbers."""
     kind = values.type
     if pa.types.is_floating(kind):
-        if isinstance(values, pa.Scalar):
-            array = pa.repeat(values, 1)
-            return (
-                _ordered(array)[0] if values.is_valid else pa.scalar(None, _WORDS[kind.bit_width])
-            )
-        return _ordered(values)
+        constant = isinstance(values, pa.Scalar)
+        return _ordered(pa.repeat(values, 1))[0] if constant else _ordered(values)
     if kind == pa.string_view():
         return values.cast(pa.large_string())
     if kind == pa.binary_view():
@@ -94,9 +90,8 @@ def _ordered(array: Any) -> Any:
 
 def _nested(op: str, left: Any, right: Any) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
-    left, right = (
-        one if isinstance(one, pa.Array) else pa.repeat(one, rows) for one in (left, right)
-    )
+    arrays: list[Any] = [left, right]
+    left, right = (one if isinstance(one, pa.Array) else pa.repeat(one, rows) for one in arrays)
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     if op in {"=", "!="}:
         same = pa.array(_same(left, right))
@@ -113,15 +108,16 @@ def _same(left: Any, right: Any) -> NDArray[np.bool_]:
     kind = left.type
     here, there = _valid(left), _valid(right)
     if pa.types.is_struct(kind):
-        found = here == there
+        found: NDArray[np.bool_] = here == there
         for i in range(kind.num_fields):
             found &= ~here | _same(left.field(i), right.field(i))
         return found
     if not pa.types.is_nested(kind):
         equal = pc.fill_null(compare("=", left, right), False).to_numpy(zero_copy_only=False)
-        return np.where(here & there, equal, here == there)
+        plain: NDArray[np.bool_] = np.where(here & there, equal, here == there)
+        return plain
     first, second = _spans(left), _spans(right)
-    found = (here == there) & (~here | (first[1] == second[1]))
+    found = np.asarray((here == there) & (~here | (first[1] == second[1])))
     rows = np.flatnonzero(found & here)
     owner, at = _within(rows, first, first[1][rows])
     other = _within(rows, second, second[1][rows])[1]
@@ -146,7 +142,7 @@ def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
         signs = more.astype(np.int8) - less.astype(np.int8)
     here, there = _valid(mine), _valid(theirs)
     signs = np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)
-    found = np.sign(first[1] - second[1]).astype(np.int8)
+    found: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
     differing = np.flatnonzero(signs)[::-1]
     found[owner[differing]] = signs[differing]  # the first of a row is written last
     return found

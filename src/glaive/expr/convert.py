@@ -184,8 +184,8 @@ class _CSchema(ctypes.Structure):
 
 def _written(expression: pc.Expression) -> tuple[list[tuple[str, str]], Any]:
     """What pyarrow pickles: steps in order, and a batch of one row."""
-    _, (raw,) = expression.__reduce__()  # type: ignore[misc]  # a function and its argument
-    batch: Any = pa.ipc.open_file(raw).get_batch(0)  # type: ignore[arg-type]  # a buffer
+    pickled: Any = expression.__reduce__()  # a function and what it is called with
+    batch: Any = pa.ipc.open_file(pickled[1][0]).get_batch(0)
     # A schema in Python has each key once; in C they are all there.
     shown = _CSchema()
     place = ctypes.addressof(shown)

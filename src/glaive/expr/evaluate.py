@@ -21,8 +21,6 @@ from glaive.expr.tree import Node
 
 __all__ = ["evaluate", "values"]
 
-_TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
-
 
 def values(node: Node, batch: pa.RecordBatch) -> Any:
     """The values of a bound expression, one for each row of the batch.
@@ -38,7 +36,8 @@ def values(node: Node, batch: pa.RecordBatch) -> Any:
         A value cannot be computed: a division by zero, a cast that does not go.
     """
     found = evaluate(node, batch)
-    return pa.repeat(found, batch.num_rows) if isinstance(found, pa.Scalar) else found
+    constant = isinstance(found, pa.Scalar)
+    return pa.repeat(found, batch.num_rows) if constant else found
 
 
 def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
@@ -79,7 +78,7 @@ def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple
 
 def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
     left, right = _sides(node, batch)
-    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+    if all(isinstance(one, pa.Scalar) for one in (left, right)):
         left = pa.repeat(left, batch.num_rows)
     if node.op.startswith("IS"):
         unlike = distinct(left, right)
@@ -97,20 +96,20 @@ def _negative(node: tree.Negative, batch: pa.RecordBatch) -> Any:
 
 
 def _and(node: tree.And, batch: pa.RecordBatch) -> Any:
-    return _joined(node.operands, batch, pc.and_kleene, _FALSE)
+    return _joined(node.operands, batch, pc.and_kleene, decisive=False)
 
 
 def _or(node: tree.Or, batch: pa.RecordBatch) -> Any:
-    return _joined(node.operands, batch, pc.or_kleene, _TRUE)
+    return _joined(node.operands, batch, pc.or_kleene, decisive=True)
 
 
 def _joined(
-    operands: tuple[Node, ...], batch: pa.RecordBatch, join: Callable[..., Any], decided: Any
+    operands: tuple[Node, ...], batch: pa.RecordBatch, join: Callable[..., Any], *, decisive: bool
 ) -> Any:
-    found: Any = pa.repeat(pa.scalar(not decided.as_py()), batch.num_rows)
+    found: Any = pa.repeat(not decisive, batch.num_rows)
     failed: list[Node] = []
     for operand in operands:
-        if _all_decided(found, decided):
+        if _all_decided(found, decisive=decisive):
             return found
         try:
             found = join(found, values(operand, batch))
@@ -118,29 +117,22 @@ def _joined(
             # The others may be there to keep it from the rows where it cannot be computed.
             failed.append(operand)
     for operand in failed:
-        if _all_decided(found, decided):
+        if _all_decided(found, decisive=decisive):
             return found
-        open_rows = _open(found, decided)
+        open_rows = _open(found, decisive=decisive)
         some = values(operand, batch.filter(open_rows))
         nothing = pa.nulls(batch.num_rows, pa.bool_())
         found = join(found, pc.replace_with_mask(nothing, open_rows, some))
     return found
 
 
-def _open(found: Any, decided: Any) -> Any:
+def _open(found: Any, *, decisive: bool) -> Any:
     """The rows that more operands can still change."""
-    return pc.fill_null(pc.not_equal(found, decided), True)
+    return pc.fill_null(pc.invert(found) if decisive else found, True)
 
 
-def _all_decided(found: Any, decided: Any) -> bool:
-    if found.null_count:
-        return False
-    decisive: bool = (
-        pc.all(found, min_count=0).as_py()
-        if decided.as_py()
-        else not pc.any(found, min_count=0).as_py()
-    )
-    return decisive and len(found) > 0
+def _all_decided(found: Any, *, decisive: bool) -> bool:
+    return len(found) > 0 and not pc.any(_open(found, decisive=decisive), min_count=0).as_py()
 
 
 def _not(node: tree.Not, batch: pa.RecordBatch) -> Any:
@@ -190,7 +182,8 @@ def _like(node: tree.Like, batch: pa.RecordBatch) -> Any:
 
 def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
     found = evaluate(node.operand, batch)
-    if isinstance(found, pa.Scalar):
+    constant = isinstance(found, pa.Scalar)
+    if constant:
         return cast(pa.repeat(found, 1), node.type, attempt=node.attempt)[0]
     return cast(found, node.type, attempt=node.attempt)
 

@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.conditions import Condition
+from glaive.arrow.conditions import Condition, HasText
 from glaive.errors import OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values
 from glaive.expr.fold import simplify
 from glaive.expr.parse import parse
 from glaive.expr.render import render
-from glaive.expr.split import conjuncts, merged, one_column, paths
+from glaive.expr.split import Test, conjuncts, merged, one_column, paths
 from glaive.expr.tree import Literal, Node
 from glaive.format.fields import LanceSchema
 
@@ -53,7 +53,8 @@ class Term:
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Which rows pass, without nulls; see :meth:`Filter.mask`."""
-        if self.condition is not None:
+        # Words are found in less time than by the condition's own mask.
+        if self.condition is not None and not isinstance(self.condition[1], HasText):
             path, condition = self.condition
             index = batch.schema.get_field_index(path)
             if index >= 0:
@@ -70,7 +71,8 @@ class Filter:
     expression
         Bound, constants computed.
     terms
-        Tests that must all pass; none: all rows do.
+        Tests that must all pass, those with a condition first; none: all rows do. A test
+        without one is only for rows that passed those before it: ``b != 0 AND a / b = 1``.
     text
         The filter as text, written in one way.
     """
@@ -136,7 +138,8 @@ class Value:
         """One value for each row; see :meth:`Filter.mask` about the batch and errors."""
         found: Any = values(self.expression, batch)
         kind: Any = self.type
-        return found if found.type == kind else found.cast(kind)
+        made: pa.Array = found if found.type == kind else found.cast(kind)
+        return made
 
 
 def bind_filter(
@@ -163,7 +166,8 @@ def bind_filter(
     node, text = _tree_of(source)
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
-    tests = merged([(one, one_column(one)) for one in conjuncts(simple)])
+    # Tests on one column are quick and cannot fail: the others may count on them.
+    tests = sorted(merged([(one, one_column(one)) for one in conjuncts(simple)]), key=_is_hard)
     terms = tuple(Term(expression=one, condition=test) for one, test in tests)
     return Filter(expression=simple, terms=terms, text=render(node))
 
@@ -196,6 +200,11 @@ def _tree_of(source: str | pc.Expression | bytes) -> tuple[Node, str]:
     )
 
 
+def _is_hard(test: tuple[Node, Test | None]) -> bool:
+    return test[1] is None
+
+
 def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
     found: Any = values(node, batch)
-    return pc.fill_null(found, False) if found.null_count else found
+    passing: pa.BooleanArray = pc.fill_null(found, False) if found.null_count else found
+    return passing

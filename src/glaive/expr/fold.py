@@ -6,6 +6,7 @@ the rows that ask for it.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,6 @@ _OPPOSITE = {
     "IS DISTINCT FROM": "IS NOT DISTINCT FROM",
     "IS NOT DISTINCT FROM": "IS DISTINCT FROM",
 }
-_ONE_ROW: Any = pa.RecordBatch.from_arrays([pa.nulls(1)], names=["none"])
 _UNKNOWN = Literal(None, pa.bool_())
 _FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
 
@@ -71,7 +71,7 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
             operand = simplify(operand)
             made = tree.Cast(operand, kind, attempt, at=node.at)
             if isinstance(operand, Literal):
-                return Literal.of(values(made, _ONE_ROW)[0], at=node.at)
+                return Literal.of(values(made, _one_row())[0], at=node.at)
             return made
         case tree.Call():
             return _call(node)
@@ -84,12 +84,17 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
             return node
 
 
+@cache
+def _one_row() -> Any:
+    return pa.RecordBatch.from_arrays([pa.nulls(1)], names=["none"])
+
+
 def _constant(node: Node, *operands: Node) -> Node:
     """Its value, when all operands are constants and it can be computed."""
     if not all(isinstance(one, Literal) for one in operands):
         return node
     try:
-        return Literal.of(values(node, _ONE_ROW)[0], at=node.at)
+        return Literal.of(values(node, _one_row())[0], at=node.at)
     except FilterError:
         return node  # an error of the rows that ask for it
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.expr import tree
 from glaive.expr.coerce import plain
+from glaive.expr.patterns import pieces
 from glaive.expr.tree import Literal, Node
 
 __all__ = ["Test", "conjuncts", "merged", "one_column", "paths"]
@@ -41,6 +42,8 @@ def one_column(node: Node) -> Test | None:
             values = [one.scalar() for one in items if isinstance(one, Literal)]
             if len(values) == len(items) and _is_flat(column):
                 return path, IsOneOf(_array(values, plain(column.type)), negated)
+        case tree.Like(tree.Column(path, kind), Literal(), negated=False, ignore_case=False):
+            return _liked(path, kind, node.pattern, node.escape)
         case tree.Column(path, kind) if pa.types.is_boolean(plain(kind)):
             return path, _one(True)  # a value
         case tree.Not(tree.Column(path, kind)) if pa.types.is_boolean(plain(kind)):
@@ -65,6 +68,19 @@ def _array(values: list[Any], kind: Any) -> Any:
     if pa.types.is_temporal(kind):
         return pa.array([one.value for one in values], kind)
     return pa.array([one.as_py() for one in values], kind)
+
+
+def _liked(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | None:
+    """``LIKE`` of one word, and ``%`` before or behind it."""
+    text = plain(kind)
+    if pattern.is_null or not (pa.types.is_string(text) or pa.types.is_large_string(text)):
+        return None
+    parts = pieces(pattern.scalar().as_py(), escape)
+    words = [one for one in parts if isinstance(one, str)]
+    if len(words) != 1 or 1 in parts:
+        return None
+    begins, ends = parts[0] is not None, parts[-1] is not None
+    return path, HasText(word=words[0], begins=begins, ends=ends)
 
 
 def _compared(op: str, left: Node, right: Literal) -> Test | None:

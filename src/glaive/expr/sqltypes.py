@@ -46,7 +46,7 @@ def sized(name: str, sizes: tuple[int, ...]) -> Any:
         digits = sizes[0] if sizes else 6
         if len(sizes) > 1 or digits not in _UNITS:
             return f"{name} has 0, 3, 6 or 9 digits of a second: {name}(3)"
-        return pa.timestamp(_UNITS[digits])  # type: ignore[call-overload]  # one of the four
+        return pa.timestamp(_UNITS[digits])
     if len(sizes) != 2:
         return f"{name} needs digits and scale: {name}(10, 2)"
     precision, scale = sizes

@@ -276,8 +276,8 @@ def _timed(message: Message) -> Literal:
         return Literal(None, _type(as_message(message, 29)))
     if 30 in message:
         items = [_literal(read_message(one)) for one in as_message(message, 30).get(1, [])]
-        kind = items[0].type if items else pa.null()
-        return Literal(tuple(one.value for one in items), pa.list_(kind))
+        item: Any = items[0].type if items else pa.null()
+        return Literal(tuple(one.value for one in items), pa.list_(item))
     raise FilterError(
         "a constant has a type that Substrait has no name for; make it a number, a text or a time"
     )
