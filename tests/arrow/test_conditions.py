@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.errors import SchemaError
 
 DAY = dt.date(2026, 1, 1)
@@ -83,6 +83,15 @@ def test_nothing_is_known_to_differ_from_a_null() -> None:
     array = pa.array([1, 2, None])
     assert passing(IsOneOf(pa.array([1, None])), array) == [True, False, False]
     assert passing(IsOneOf(pa.array([1, None]), negated=True), array) == [False] * 3
+
+
+def test_words_within_texts() -> None:
+    array = pa.array(["ab", "b", None, "cab", "abc", ""])
+    assert passing(HasText(word="ab"), array) == [True, False, False, True, True, False]
+    assert passing(HasText(word="ab", begins=True), array)[3:] == [False, True, False]
+    assert passing(HasText(word="ab", ends=True), array)[3:] == [True, False, False]
+    assert passing(HasText(word="ab", begins=True, ends=True), array)[3:] == [False] * 3
+    assert passing(HasText(word=""), array) == [True, True, False, True, True, True]
 
 
 def test_a_null_passes_the_test_for_nulls() -> None:

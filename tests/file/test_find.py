@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.profile import FormatProfile
@@ -263,8 +263,34 @@ def test_text_without_a_dictionary_is_left_to_the_caller(tmp_path: Path) -> None
     for version in ("0.1", "2.0", "2.1", "2.2"):
         (tmp_path / version).mkdir()
         column = write(tmp_path / version, array, version)
-        assert column.find(IsOneOf(pa.array(["0 is a number"])), 0, 3000) is None
+        assert column.find(InRange(low=pa.scalar("9")), 0, 3000) is None
         assert column.find_entries(pc.is_valid, 0, 3000) is None
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_words_are_found_in_coded_text(
+    tmp_path: Path, version: str, share: float, kind: Any
+) -> None:
+    texts = [f"the number {i * 7919 % 10007} of many" * (i % 3) for i in range(4000)]
+    array = with_nulls(pa.array(texts, kind), share, 8)
+    column = write(tmp_path, array, version, {"compression": "fsst"}, batch=4000)
+    for condition in (
+        HasText(word="79"),
+        HasText(word="f manythe number 1"),
+        HasText(word="the number 79", begins=True),
+        HasText(word="9 of many", ends=True),
+        HasText(word=texts[301], begins=True, ends=True),
+        HasText(word="not there"),
+        IsOneOf(pa.array([texts[301], "x", texts[1000], None], kind)),
+        IsNull(),
+    ):
+        for start, stop in ((0, 4000), (17, 3999), (1024, 1025)):
+            assert check(column, condition, start, stop)
+    assert column.find(HasText(word=""), 0, 4000) is None
+    assert column.find(IsOneOf(pa.array(["", "x"], kind)), 0, 4000) is None
+    assert column.find(IsOneOf(pa.array(["x"], kind), negated=True), 0, 4000) is None
 
 
 def test_one_value_for_all_rows_is_tested_once(tmp_path: Path) -> None:
@@ -298,6 +324,8 @@ def test_rows_beyond_the_column_and_other_types_are_refused(tmp_path: Path) -> N
             column.find(IsNull(), 0, 4)
         with pytest.raises(SchemaError, match=r"type string.*type int64"):
             column.find(IsOneOf(pa.array(["a"])), 0, 3)
+        with pytest.raises(SchemaError, match=r"text.*type int64"):
+            column.find(HasText(word="a"), 0, 3)
 
 
 def test_a_damaged_chunk_is_reported(tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import items_of, pack_flags
 from glaive.errors import SchemaError
 
-__all__ = ["Condition", "InRange", "IsNull", "IsOneOf", "float_order"]
+__all__ = ["Condition", "HasText", "InRange", "IsNull", "IsOneOf", "float_order"]
+
+
+_FEW = 8
+"""Values of a set up to which an array is compared with each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ class IsOneOf:
             found = pc.and_(pc.is_in(_integers(array), value_set=numbers), valid)
         else:
             valid = pc.is_valid(array)
-            found = pc.is_in(array, value_set=values, skip_nulls=True)
+            found = _is_in(array, values)
         return pc.and_not(valid, found) if self.negated else found
 
 
@@ -117,7 +121,31 @@ class IsNull:
         return pc.is_valid(array) if self.negated else pc.is_null(array)
 
 
-Condition: TypeAlias = InRange | IsOneOf | IsNull
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HasText:
+    """Whether a text contains ``word``: at its beginning, its end, both, or anywhere."""
+
+    word: str
+    begins: bool = False
+    ends: bool = False
+
+    def mask(self, array: pa.Array) -> pa.BooleanArray:
+        """Which values pass; no result is null."""
+        found: pa.BooleanArray = _mask(self, array)
+        return found
+
+    def of_values(self, array: Any) -> Any:
+        """The mask of an array of plain type."""
+        if self.begins and self.ends:
+            found = pc.equal(array, pa.scalar(self.word, array.type))
+        elif self.begins:
+            found = pc.starts_with(array, self.word)
+        else:
+            found = (pc.ends_with if self.ends else pc.match_substring)(array, self.word)
+        return pc.fill_null(found, False)
+
+
+Condition: TypeAlias = InRange | IsOneOf | IsNull | HasText
 
 
 def float_order(words: NDArray[Any]) -> NDArray[Any]:
@@ -126,6 +154,17 @@ def float_order(words: NDArray[Any]) -> NDArray[Any]:
     low = words.dtype.type((1 << (bits - 1)) - 1)
     keys: NDArray[Any] = words ^ ((words >> (bits - 1)) & low)
     return keys
+
+
+def _is_in(array: Any, values: Any) -> Any:
+    if not 0 < len(values) - values.null_count <= _FEW:
+        return pc.is_in(array, value_set=values, skip_nulls=True)
+    # Several times quicker than to look each of the array up.
+    found: Any = None
+    for value in values.drop_null():
+        same = pc.equal(array, value)
+        found = same if found is None else pc.or_(found, same)
+    return pc.fill_null(found, False)
 
 
 def _mask(condition: Condition, array: Any) -> Any:

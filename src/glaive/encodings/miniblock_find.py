@@ -17,6 +17,7 @@ from glaive.encodings.miniblock_form import MiniBlockForm
 from glaive.encodings.miniblock_levels import LevelReader
 from glaive.encodings.probe import Matches, Probe, all_or_none, block_matches, joined_matches
 from glaive.encodings.protocol import Leaf, MiniChunks
+from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.keep import Gone, keep_bits
 from glaive.kernels.levels import validity_from_levels
@@ -62,7 +63,8 @@ def find_in_chunks(
         The first row, and the one behind the last.
     """
     by_entry = small.items is not None and probe.every is None
-    if not by_entry and not probe.any_width:
+    by_text = not by_entry and isinstance(form.value, Fsst) and probe.text is not None
+    if not (by_entry or by_text or probe.any_width):
         return None
     if probe.words is not None and not by_entry and probe.words.bits != form.value.number_bits:
         return None
@@ -88,6 +90,8 @@ def find_in_chunks(
                 return None
             nulls = asked.nulls
             found = _match(form, chunks, asked.indices)
+        elif isinstance(form.value, Fsst) and probe.text is not None:
+            found = form.value.match_text(chunks, probe.text)
         elif probe.words is not None:
             found = _match(form, chunks, probe.words)
         else:

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth
 from glaive.arrow.buffers import all_set, items_of
 from glaive.arrow.build import all_null, to_array
-from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf, float_order
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, float_order
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.protocol import Leaf
 from glaive.errors import SchemaError
 from glaive.kernels._tier import as_array, as_buffer
+from glaive.kernels.fsst_search import TextTest
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import WordTest, match_pieces, test_of_flags
 from glaive.types import Where
@@ -53,6 +54,9 @@ __all__ = [
 ]
 
 _WORDS = (8, 16, 32, 64)
+
+_MOST_WORDS = 4
+"""Texts of a set up to which each is searched for in turn."""
 
 
 class Matches(NamedTuple):
@@ -77,7 +81,7 @@ class Probe:
     its items). ``words`` is the same on words, None when it cannot be told from words of
     fixed width. ``every`` is whether all values that are not null pass, None when that
     depends on the value. ``nulls`` is whether nulls pass, None when ``passing`` is to be
-    asked.
+    asked. ``text`` is the condition on the bytes of text, where it is as simple as that.
     """
 
     kind: pa.DataType
@@ -85,6 +89,7 @@ class Probe:
     words: WordTest | None
     every: bool | None
     nulls: bool | None
+    text: TextTest | None = None
 
     @property
     def any_width(self) -> bool:
@@ -128,7 +133,10 @@ def probe_for(condition: Condition, kind: pa.DataType) -> Probe:
             nulls=not condition.negated,
         )
     bounds: list[Any] = []
-    if isinstance(condition, IsOneOf):
+    if isinstance(condition, HasText):
+        if not _is_text(value):
+            raise SchemaError(f"a condition on text, on a column of type {value}")
+    elif isinstance(condition, IsOneOf):
         bounds.append(condition.values.type)
     else:
         bounds += [one.type for one in (condition.low, condition.high) if one is not None]
@@ -141,6 +149,7 @@ def probe_for(condition: Condition, kind: pa.DataType) -> Probe:
         words=_word_test(condition, value) if value is kind else None,
         every=None,
         nulls=False,
+        text=_text_test(condition, value),
     )
 
 
@@ -153,8 +162,29 @@ def probe_entries(passing: Callable[[pa.Array], pa.BooleanArray], kind: pa.DataT
 # ---------------------------------------------------------------------- lowering
 
 
-def _word_test(condition: InRange | IsOneOf, kind: pa.DataType) -> WordTest | None:
+def _is_text(kind: pa.DataType) -> bool:
     types = pa.types
+    text = types.is_string(kind) or types.is_large_string(kind)
+    return text or types.is_binary(kind) or types.is_large_binary(kind)
+
+
+def _text_test(condition: Condition, kind: pa.DataType) -> TextTest | None:
+    """None for texts of no bytes: those are everywhere."""
+    if isinstance(condition, HasText):
+        word = condition.word.encode()
+        return TextTest((word,), condition.begins, condition.ends) if word else None
+    if not isinstance(condition, IsOneOf) or condition.negated or not _is_text(kind):
+        return None
+    words: list[Any] = condition.values.drop_null().cast(pa.large_binary()).to_pylist()
+    if not all(words) or len(words) > _MOST_WORDS:
+        return None
+    return TextTest(tuple(words), begins=True, ends=True)
+
+
+def _word_test(condition: Condition, kind: pa.DataType) -> WordTest | None:
+    types = pa.types
+    if not isinstance(condition, InRange | IsOneOf):
+        return None
     known = types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind)
     if not known or types.is_interval(kind):
         return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.conditions import Condition, InRange, IsNull
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull
 from glaive.encodings.legacy.statistics import PageBounds
 
 __all__ = ["may_pass"]
@@ -31,7 +31,7 @@ def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
     """One flag per page: whether rows of it may pass."""
     lows, highs = _widened(bounds.min_value), _widened(bounds.max_value, upper=True)
     every = np.ones(len(lows), np.bool_)
-    if isinstance(condition, IsNull) or _passes_nan(condition, lows.type):
+    if isinstance(condition, IsNull | HasText) or _passes_nan(condition, lows.type):
         return every
     if isinstance(condition, InRange):
         found = _overlap(lows, highs, condition)

@@ -24,6 +24,7 @@ from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.variable import Variable, one_string, strings_of
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
+from glaive.kernels.fsst_search import TextTest, search_chunks
 from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
@@ -95,6 +96,24 @@ class Fsst(ValueEncoding):
     def num_buffers(self) -> int:
         """Buffers per chunk: those of the inner encoding."""
         return self.values.num_buffers
+
+    def match_text(self, chunks: MiniChunks, test: TextTest) -> pa.Buffer | None:
+        """Which texts pass, one bit each; decoded chunk by chunk, and kept nowhere.
+
+        None when the codes are not stored as they are.
+        """
+        if not isinstance(self.values, Variable) or not self.table.encoded:
+            return None
+        return search_chunks(
+            self.table,
+            chunks.data,
+            chunks.starts[0],
+            chunks.sizes[0],
+            chunks.counts,
+            self.values.offset_bits,
+            test,
+            chunks.where,
+        )
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
         """Decode all chunks, without an intermediate copy of the codes."""

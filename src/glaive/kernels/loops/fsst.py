@@ -20,7 +20,7 @@ from glaive.kernels.loops.memory import (
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
 
-__all__ = ["decode"]
+__all__ = ["decode", "end_of_value", "stream"]
 
 ESCAPE = 255
 NO_SYMBOL = 64
@@ -28,7 +28,7 @@ INSIDE = 0x80000000
 
 
 @loop
-def _stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) -> int:
+def stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) -> int:
     """Decode codes to ``out`` without regard to values; the bytes written, or -1.
 
     ``marks`` receives, for every second code byte, where its text begins (32 bits, counted
@@ -87,7 +87,7 @@ def _stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) -
 
 
 @loop
-def _end_of_value(k: int, codes: int, sizes: int, marks: int) -> int:
+def end_of_value(k: int, codes: int, sizes: int, marks: int) -> int:
     """Where the text of the first ``k`` code bytes ends, or -1 between escape and literal."""
     mark = np.int64(load_u32(marks + 4 * (k >> 1)))
     if mark >= INSIDE:
@@ -109,7 +109,7 @@ def _ends_of_values32(
         k = np.int64(load_u32(offsets + 4 * j)) - first
         if k < before or k > size:
             return 1
-        end = _end_of_value(k, codes, sizes, marks)
+        end = end_of_value(k, codes, sizes, marks)
         wrong |= end < 0
         store_u32(target + 4 * j, at + end)
         before = k
@@ -137,7 +137,7 @@ def _ends_of_values(
         k = load_offset(offsets + width * j, width) - first
         if k < before or k > size:
             return 1
-        end = _end_of_value(k, codes, sizes, marks)
+        end = end_of_value(k, codes, sizes, marks)
         wrong |= end < 0
         store_offset(target + out_width * j, out_width, at + end)
         before = k
@@ -194,7 +194,7 @@ def decode(
         p = base + first
         stop = base + last
         if first < last <= first + most:
-            grown = _stream(p, stop, out + at, symbols, sizes, marks)
+            grown = stream(p, stop, out + at, symbols, sizes, marks)
             if grown < 0:
                 return chunk
             if width == 4 and out_width == 4:
