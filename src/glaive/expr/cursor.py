@@ -29,6 +29,10 @@ class Cursor:
         """The token at this place."""
         return self.tokens[self.next]
 
+    def is_end(self) -> bool:
+        """Whether nothing is left."""
+        return self.tokens[self.next].kind is Kind.END
+
     def advance(self) -> Token:
         """The token at this place; go past it."""
         token = self.tokens[self.next]

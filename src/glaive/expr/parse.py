@@ -86,10 +86,10 @@ class _Parser(Cursor):
     # ------------------------------------------------------------- expressions
 
     def whole(self) -> Node:
-        if self.token.kind is Kind.END:
+        if self.is_end():
             raise self.wrong("the filter is empty")
         node = self.expression(0)
-        if self.token.kind is not Kind.END:
+        if not self.is_end():
             advice = INSTEAD.get(self.token.upper or self.token.value)
             hint = f"; {advice}" if advice else ""
             raise self.wrong(f"expected an operator or the end, found {self.found()}{hint}")
