@@ -38,7 +38,7 @@ def _one_type(call: Call, meet: Callable[[Any, Any], Any] = unify) -> Types:
 def _compared(left: Any, right: Any) -> Any | None:
     """The type in which two values are compared."""
     for one, other in ((left, right), (right, left)):
-        if is_text(one) and is_binary(other):
+        if is_text(one) and _is_binary(other):
             wide = pa.large_string() in (one, other) or is_kind.is_large_binary(other)
             return pa.large_binary() if wide else pa.binary()
         if is_kind.is_dictionary(one) and other not in (one.value_type, one):
@@ -46,7 +46,7 @@ def _compared(left: Any, right: Any) -> Any | None:
     return unify(left, right)
 
 
-def is_binary(kind: Any) -> bool:
+def _is_binary(kind: Any) -> bool:
     """Whether values are bytes of any length."""
     return bool(is_kind.is_binary(kind) or is_kind.is_large_binary(kind))
 

@@ -13,7 +13,7 @@ from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, each
 
-__all__: list[str] = []
+__all__ = ["hex_text"]
 
 _NAMES = ("base64", "base64pad", "hex")
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -34,13 +34,18 @@ def _text_type(counted: Any) -> Any:
     return pa.large_string() if pa.types.is_large_binary(counted[0]) else pa.string()
 
 
+def hex_text(values: Any) -> Any:
+    """Return bytes as text of hexadecimal digits; large bytes as large text."""
+    raw, offsets = _parts(values)
+    digits = _DIGITS[np.stack([raw >> 4, raw & 15], axis=1)].ravel()
+    return _whole(digits, offsets * 2, pa.large_string(), _text_type([values.type]), values)
+
+
 @function("encode", takes=signature(BINARY, TEXT, result=_text_type))
 def _encode(values: Any, encoding: Any) -> Any:
     name, kind = _name("encode", encoding), _text_type([values.type])
     if name == "hex":
-        raw, offsets = _parts(values)
-        digits = _DIGITS[np.stack([raw >> 4, raw & 15], axis=1)].ravel()
-        return _whole(digits, offsets * 2, pa.large_string(), kind, values)
+        return hex_text(values)
 
     def encoded(raw: bytes) -> str:
         text = base64.b64encode(raw).decode()

@@ -214,7 +214,7 @@ def _array_any_value(values: Any) -> Any:
     return loop(values.type.value_type, first, values)
 
 
-def repr_order(value: Any) -> Any:
+def _list_order(value: Any) -> Any:
     """Return a key that puts lists in order; nulls come first."""
     return [(item is not None, item) for item in value] if isinstance(value, list) else value
 
@@ -226,7 +226,7 @@ def _extreme(values: Any, *, greatest: bool) -> Any:
 
         def chosen(value: list[Any]) -> Any:
             there = [item for item in value if item is not None]
-            return choose(there, key=repr_order, default=None)
+            return choose(there, key=_list_order, default=None)
 
         return loop(values.type.value_type, chosen, values)
     keep = parts.values.is_valid()
