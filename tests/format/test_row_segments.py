@@ -122,6 +122,15 @@ def test_a_range_that_ends_before_it_starts_is_damage() -> None:
         read_segments(columns_of([sequence.SerializeToString()], [4]), "m")
 
 
+def test_a_segment_of_more_rows_than_there_can_be_is_damage() -> None:
+    sequence = table_pb2.RowIdSequence()
+    segment = sequence.segments.add()
+    segment.range_with_holes.end = 2**40
+    columns = columns_of([sequence.SerializeToString()], [2**40])
+    with pytest.raises(CorruptFileError, match=r"at most 2\^32 rows"):
+        read_segments(columns, "m")
+
+
 # -------------------------------------------------------------- cut and joined
 
 

@@ -112,3 +112,12 @@ def test_a_wrong_number_of_rows_is_reported() -> None:
         decode_row_ids(encode_row_ids(range(3)), 4, where="m")
     with pytest.raises(CorruptFileError, match="row versions: expected 4 values, found 3"):
         decode_versions(encode_versions([(3, 1)]), 4, where="m")
+
+
+def test_more_rows_than_a_fragment_can_have_are_damage() -> None:
+    """A few bytes can stand for any number of rows: nothing is made of them."""
+    rows = 2**40
+    with pytest.raises(CorruptFileError, match=r"at most 2\^32 rows, found 1099511627776"):
+        decode_row_ids(encode_row_ids(range(rows)), rows, where="t")
+    with pytest.raises(CorruptFileError, match=r"at most 2\^32 rows"):
+        decode_versions(encode_versions([(rows, 1)]), rows, where="t")

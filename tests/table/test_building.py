@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import (
+    CommitConflictError,
     CorruptFileError,
     DatasetNotFoundError,
     NotFoundError,
@@ -69,6 +70,24 @@ def test_reserved_ids_are_never_given(store: ObjectStore) -> None:
     assert commit(store, 2, Append((fragment(),))).fragment_ids.tolist() == [0, 1, 2, 8]
     with pytest.raises(OptionError, match="below 2"):
         commit(store, 3, ReserveFragments(2**32 - 1))
+
+
+def test_an_overwrite_without_retries_replaces_what_it_was_made_for(
+    store: ObjectStore, base: Manifest
+) -> None:
+    strict = CommitOptions(max_retries=0)
+    commit(store, 1, Append((fragment(),)))
+    whole = Overwrite(fragments=(fragment(),), schema=SCHEMA)
+    stale = Transaction(read_version=base.version, operation=whole)
+    with pytest.raises(CommitConflictError, match="nothing may come in between") as caught:
+        commit_transaction(store, stale, options=strict)
+    assert caught.value.retryable
+    fresh = Transaction(read_version=2, operation=whole)
+    assert commit_transaction(store, fresh, options=strict).version == 3
+    # An append is built on top of what came in between.
+    append = Transaction(read_version=3, operation=Append((fragment(),)))
+    commit(store, 3, ReserveFragments(1))
+    assert commit_transaction(store, append, options=strict).version == 5
 
 
 @pytest.mark.parametrize("name", [name for name in operations() if name != "overwrite"])

@@ -45,6 +45,9 @@ __all__ = [
 _RANGE_BYTES: Final = 24
 """What a range costs in the comparison of forms."""
 
+_MOST_ROWS: Final = 2**32
+"""Rows of a fragment: its part of a row address has 32 bits."""
+
 
 def decode_row_ids(data: bytes, rows: int, *, where: object) -> NDArray[np.uint64]:
     """Row id of each of ``rows`` physical rows.
@@ -76,6 +79,7 @@ def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int
         Parts of the segment do not fit each other.
     """
     length = _length(segment, where)
+    _check_rows(length, length, "row ids", where)
     form = str(segment.WhichOneof("segment"))
     if form not in ("sorted_array", "array"):
         part = getattr(segment, form)
@@ -127,11 +131,27 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
     return table_pb2.RowIdSequence(segments=chosen).SerializeToString()
 
 
-def concatenate_row_ids(sequences: Sequence[bytes]) -> bytes:
-    """One sequence after the other, segment by segment."""
-    # A message is a list of its segments: one behind the other is the list of all.
-    return b"".join(sequences)
+def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
+    """One sequence after the other, segment by segment; ranges that continue are joined.
 
+    Raises
+    ------
+    CorruptFileError
+        A sequence cannot be parsed.
+    """
+    joined: list[Any] = []
+    for data in sequences:
+        for segment in _parse(table_pb2.RowIdSequence, data, where).segments:
+            last = joined[-1] if joined else None
+            if (
+                last is not None
+                and last.WhichOneof("segment") == "range" == segment.WhichOneof("segment")
+                and last.range.end == segment.range.start
+            ):
+                joined[-1] = _range(last.range.start, segment.range.end)
+            else:
+                joined.append(segment)
+    return table_pb2.RowIdSequence(segments=joined).SerializeToString()
 
 def select_versions(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
     """The sequence of the rows at these offsets, ascending.
@@ -204,6 +224,10 @@ def _parse(kind: Any, data: bytes, where: object) -> Any:
 
 
 def _check_rows(found: int, rows: int, what: str, where: object) -> None:
+    if rows > _MOST_ROWS:
+        raise CorruptFileError(
+            what, expected="those of at most 2^32 rows", found=f"{rows}", where=where
+        )
     if found != rows:
         raise CorruptFileError(what, expected=f"{rows} values", found=f"{found}", where=where)
 

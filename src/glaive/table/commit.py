@@ -286,6 +286,9 @@ class _Commit:
                     f"{self.store.uri} was to be created, but version {manifest.version} is there "
                     "already. Append to it or overwrite it, or choose another place."
                 )
+            if operation.strict_without_retries and not self.options.max_retries:
+                between = Conflict("no retries are allowed, so nothing may come in between")
+                raise self._conflict(manifest.version, theirs.operation.wire_name, between)
             found = operation.conflict(theirs.operation)
             if found is not None:
                 raise self._conflict(manifest.version, theirs.operation.wire_name, found)

@@ -45,7 +45,8 @@ class CommitOptions:
     Parameters
     ----------
     max_retries
-        Attempts after the first one, before the commit is given up.
+        Attempts after the first one, before the commit is given up. An overwrite with 0
+        replaces the version it was made for and no other.
     storage_version
         Format version that a new or overwritten dataset is to keep; when omitted, that of
         the data files, else the one it had.
@@ -114,6 +115,9 @@ class TableOperation:
 
     wire_name: ClassVar[str]
     """Its name in the transaction message."""
+
+    strict_without_retries: ClassVar[bool] = False
+    """Whether, committed with no retries allowed, it refuses whatever came in between."""
 
     @classmethod
     def from_wire(cls, message: Any) -> Self:

@@ -63,6 +63,7 @@ class Overwrite(TableOperation):
     """
 
     wire_name: ClassVar[str] = "overwrite"
+    strict_without_retries: ClassVar[bool] = True
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
