@@ -39,7 +39,7 @@ def take(name: str, count: int) -> Run:
             engine.take(opened[engine.name], rng.integers(0, total, count))
         for _ in range(max(5, bench.repeats)):
             for engine in engines:
-                rows = np.sort(rng.choice(total, count, replace=False))
+                rows = np.sort(rng.choice(total, min(count, total), replace=False))
                 _forget(places[engine.name])
                 wall, cpu = time.perf_counter(), time.process_time()
                 engine.take(opened[engine.name], rows)

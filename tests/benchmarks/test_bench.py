@@ -34,7 +34,8 @@ def test_all_workloads_run_and_answer_as_pylance_does(tmp_path: Path) -> None:
     assert {"scan table", "take 100 vectors", "append ten rows", "size table"} <= {
         row["name"] for row in rows
     }
-    assert all({"pylance", "glaive", "parquet"} <= set(row["values"]) for row in rows)
+    assert all({"pylance", "glaive"} <= set(row["values"]) for row in rows)
+    assert any("parquet" in row["values"] for row in rows)
 
 
 def test_a_name_that_no_workload_has_lists_those_there_are(tmp_path: Path) -> None:
