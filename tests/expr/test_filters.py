@@ -253,6 +253,38 @@ def test_floats_are_in_total_order() -> None:
     assert bind_value("y > 1e308", schema).evaluate(batch).to_pylist() == [False, True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("v = 'a'", [0]),
+        ("v in ('b', 'c')", [1]),
+        ("v || 'x' like 'ax'", [0]),
+        ("upper(v) = 'B'", [1]),
+        ("y > x'61'", [2]),
+        ("h + h > 3", [2]),
+        ("h in (1.5, 3)", [0]),
+        ("cast(h as string) = '1.5'", [0]),
+        ("w[2] = 4", [2]),
+        ("w = [1, 2]", [0]),
+        ("not w = [1.0, 2.0]", [2]),
+        ("w < [2.0, 0.0]", [0]),
+    ],
+)
+def test_views_halves_and_vectors(text: str, kept: list[int]) -> None:
+    batch = pa.record_batch(
+        {
+            "v": pa.array(["a", "b", None], pa.string_view()),
+            "y": pa.array([b"a", None, b"c"], pa.binary_view()),
+            "h": pa.array([1.5, None, 2.5], pa.float16()),
+            "w": pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+        }
+    )
+    found = bind_filter(text, LanceSchema.from_arrow(batch.schema))
+    assert [row for row, passes in enumerate(found.mask(batch).to_pylist()) if passes] == kept
+    assert found.mask(batch.slice(1)).to_pylist() == found.mask(batch).to_pylist()[1:]
+    assert len(found.mask(batch.slice(0, 0))) == 0
+
+
 # ------------------------------------------------------------------------ pyarrow, Substrait
 
 

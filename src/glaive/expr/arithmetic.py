@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.errors import FilterError
+from glaive.expr.repeat import repeat
 
 __all__ = ["combine", "negative"]
 
@@ -71,7 +72,7 @@ def negative(array: Any) -> Any:
 
 def _full(value: Any, rows: int) -> Any:
     constant = isinstance(value, pa.Scalar)
-    return pa.repeat(value, rows) if constant else value
+    return repeat(value, rows) if constant else value
 
 
 def _numbers(array: Any) -> Any:

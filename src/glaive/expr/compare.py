@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.errors import FilterError
+from glaive.expr.repeat import repeat
 
 __all__ = ["among", "comparable", "compare", "distinct"]
 
@@ -66,7 +67,7 @@ def comparable(values: Any) -> Any:
     kind = values.type
     if pa.types.is_floating(kind):
         constant = isinstance(values, pa.Scalar)
-        return _ordered(pa.repeat(values, 1))[0] if constant else _ordered(values)
+        return _ordered(repeat(values, 1))[0] if constant else _ordered(values)
     if kind == pa.string_view():
         return values.cast(pa.large_string())
     if kind == pa.binary_view():
@@ -91,7 +92,7 @@ def _ordered(array: Any) -> Any:
 def _nested(op: str, left: Any, right: Any) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     arrays: list[Any] = [left, right]
-    left, right = (one if isinstance(one, pa.Array) else pa.repeat(one, rows) for one in arrays)
+    left, right = (one if isinstance(one, pa.Array) else repeat(one, rows) for one in arrays)
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     if op in {"=", "!="}:
         same = pa.array(_same(left, right))

@@ -17,6 +17,7 @@ from glaive.expr.compare import among, compare, distinct
 from glaive.expr.functions import registry
 from glaive.expr.lists import element
 from glaive.expr.patterns import like
+from glaive.expr.repeat import repeat
 from glaive.expr.tree import Node
 
 __all__ = ["evaluate", "values"]
@@ -37,12 +38,15 @@ def values(node: Node, batch: pa.RecordBatch) -> Any:
     """
     found = evaluate(node, batch)
     constant = isinstance(found, pa.Scalar)
-    return pa.repeat(found, batch.num_rows) if constant else found
+    return repeat(found, batch.num_rows) if constant else found
 
 
 def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
     """Like :func:`values`; a ``pa.Scalar`` where all rows have one value."""
-    return _STEPS[type(node)](node, batch)
+    try:
+        return _STEPS[type(node)](node, batch)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise FilterError(f"{type(node).__name__} cannot be computed: {error}") from None
 
 
 def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
@@ -79,7 +83,7 @@ def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple
 def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
     left, right = _sides(node, batch)
     if all(isinstance(one, pa.Scalar) for one in (left, right)):
-        left = pa.repeat(left, batch.num_rows)
+        left = repeat(left, batch.num_rows)
     if node.op.startswith("IS"):
         unlike = distinct(left, right)
         return unlike if node.op == "IS DISTINCT FROM" else pc.invert(unlike)
@@ -106,7 +110,7 @@ def _or(node: tree.Or, batch: pa.RecordBatch) -> Any:
 def _joined(
     operands: tuple[Node, ...], batch: pa.RecordBatch, join: Callable[..., Any], *, decisive: bool
 ) -> Any:
-    found: Any = pa.repeat(not decisive, batch.num_rows)
+    found: Any = repeat(not decisive, batch.num_rows)
     failed: list[Node] = []
     for operand in operands:
         if _all_decided(found, decisive=decisive):
@@ -184,17 +188,22 @@ def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
     found = evaluate(node.operand, batch)
     constant = isinstance(found, pa.Scalar)
     if constant:
-        return cast(pa.repeat(found, 1), node.type, attempt=node.attempt)[0]
+        return cast(repeat(found, 1), node.type, attempt=node.attempt)[0]
     return cast(found, node.type, attempt=node.attempt)
 
 
 def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
-    arguments = [evaluate(one, batch) for one in node.arguments]
+    arguments = [_not_viewed(evaluate(one, batch)) for one in node.arguments]
     try:
         return function.evaluate(arguments, batch.num_rows, node.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise FilterError(f"{node.name} cannot be computed: {error}") from None
+
+
+def _not_viewed(argument: Any) -> Any:
+    """Arrow computes nothing on views of texts."""
+    return argument.cast(pa.large_string()) if argument.type == pa.string_view() else argument
 
 
 def _member(node: tree.Member, batch: pa.RecordBatch) -> Any:

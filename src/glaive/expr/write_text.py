@@ -58,7 +58,7 @@ def _float(value: Any) -> str:
     """The shortest text that reads as the same number."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else ("inf" if value > 0 else "-inf")
-    size = abs(value)
+    size = abs(float(value))
     if size == 0 or 1e-5 <= size < 1e16:
         return str(np.format_float_positional(value, unique=True, trim="0"))
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="-").split("e")
