@@ -137,7 +137,7 @@ def test_a_segment_of_more_rows_than_there_can_be_is_damage() -> None:
 @pytest.mark.spec("rowid-6")
 @given(id_lists(), st.data())
 def test_sequences_are_cut_and_joined(lists: list[UInt64s], data: st.DataObject) -> None:
-    joined = concatenate_row_ids([encode_row_ids(ids) for ids in lists])
+    joined = concatenate_row_ids([encode_row_ids(ids) for ids in lists], where="t")
     rows = sum(map(len, lists))
     assert count_row_ids(joined, where="t") == rows
     ids = np.concatenate([*lists, np.empty(0, np.uint64)])
@@ -151,7 +151,7 @@ def test_sequences_are_cut_and_joined(lists: list[UInt64s], data: st.DataObject)
 
 def test_segments_that_stay_whole_are_not_made_anew() -> None:
     one, two = encode_row_ids(range(10)), encode_row_ids(np.array([50, 70], np.uint64))
-    joined = concatenate_row_ids([one, two])
+    joined = concatenate_row_ids([one, two], where="t")
     kept = np.array([*range(10), 11], np.uint32)
     cut = select_row_ids(joined, 12, kept, where="t")
     assert cut.startswith(one)

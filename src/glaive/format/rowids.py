@@ -153,6 +153,7 @@ def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
                 joined.append(segment)
     return table_pb2.RowIdSequence(segments=joined).SerializeToString()
 
+
 def select_versions(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
     """The sequence of the rows at these offsets, ascending.
 
