@@ -148,3 +148,31 @@ def test_slices_of_arrays_are_read_where_they_begin() -> None:
     assert find("array_has").evaluate([lists, pa.scalar(2)], 3).to_pylist() == [True, None, False]
     assert find("json_get_int").evaluate([stored, pa.scalar("a")], 3).to_pylist() == [1, None, 2]
     assert find("array_max").evaluate([lists], 3).to_pylist() == [2, None, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "json_get(j, s)",
+        "json_extract(j, '$.a')",
+        "regexp_like(s, s)",
+        "regexp_match(s, '(a)')",
+        "substr(s, n)",
+        "array_has(l, n)",
+        "array_max(l)",
+        "make_array(n, n)",
+        "md5(s)",
+        "date_bin(interval('1 day'), t)",
+        "round(n, n)",
+        "decode(encode(s, 'hex'), 'hex')",
+    ],
+)
+def test_no_rows_give_no_rows(text: str) -> None:
+    columns = {
+        "j": pa.array([], pa.large_binary()),
+        "s": pa.array([], pa.string()),
+        "n": pa.array([], pa.int64()),
+        "l": pa.array([], pa.list_(pa.int64())),
+        "t": pa.array([], pa.timestamp("us")),
+    }
+    assert values(text, **columns) == []

@@ -159,6 +159,8 @@ def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
     if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
         given = [other.as_py() for other in arguments[1:]]
         return pa.nulls(rows, kind) if None in given else compute(values, *given)
+    if not rows:
+        return pa.nulls(0, kind)
     columns = [spread(other, rows).to_pylist() for other in arguments[1:]]
     places: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(zip(*columns, strict=True)):

@@ -48,6 +48,8 @@ def _by_pattern(
     if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
         given = tuple(other.as_py() for other in arguments[1:])
         return pa.nulls(rows, kind) if unless_null(given) else compute(text, *given)
+    if not rows:
+        return pa.nulls(0, kind)
     keys = list(zip(*(other.to_pylist() for other in others), strict=True))
     numbers: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(keys):
