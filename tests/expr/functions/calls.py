@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.expr.functions.registry import find
+from glaive.expr.functions.values import spread
 
 UNITS = {
     "month": (1, 0, 0),
@@ -23,7 +24,7 @@ def evaluate(text: str, table: pa.Table) -> Any:
     """Return the values of a call such as ``left(s, 2)`` for all rows of a table."""
     node = ast.parse(text.replace("\\", "\\\\"), mode="eval").body
     made = _evaluate(node, table)
-    return pa.repeat(made, table.num_rows) if isinstance(made, pa.Scalar) else made
+    return spread(made, table.num_rows)
 
 
 def _evaluate(node: ast.expr, table: pa.Table) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
+from glaive.expr.functions.values import spread
 
 __all__ = ["Call", "Function", "Resolve", "Types", "find", "function", "functions"]
 
@@ -119,10 +120,10 @@ class Function:
             made = self.compute(*arguments)
         elif arguments:
             given = list(arguments)
-            given[self.column] = pa.repeat(given[self.column], 1)
-            made = pa.repeat(self.compute(*given)[0], rows)
+            given[self.column] = spread(given[self.column], 1)
+            made = spread(self.compute(*given)[0], rows)
         else:
-            made = pa.repeat(self.compute(), rows)
+            made = spread(self.compute(), rows)
         return made if kind is None or made.type == kind else made.cast(kind)
 
 

@@ -38,7 +38,10 @@ def count_rows(arguments: tuple[Any, ...]) -> int:
 
 def spread(argument: Any, rows: int) -> Any:
     """Return a constant as an array of that many rows, an array as it is."""
-    return pa.repeat(argument, rows) if constant(argument) else argument
+    if not constant(argument):
+        return argument
+    # Arrow repeats no list, struct or map zero times.
+    return pa.repeat(argument, rows) if rows else pa.nulls(0, argument.type)
 
 
 def each(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
