@@ -78,7 +78,7 @@ _HOMES = {
     "write_dataset": "glaive.dataset.open",
 }
 
-_MODULES = ("dataset", "errors", "file", "fragment", "spark")
+_MODULES = ("dataset", "errors", "file", "fragment", "optimize", "spark")
 """Reached as ``glaive.errors`` and so on without an import of their own."""
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from glaive.dataset.merge_insert import MergeInsertBuilder
+    from glaive.dataset.optimize import DatasetOptimizer
 
 __all__ = ["Changing"]
 
@@ -135,3 +136,10 @@ class Changing(Reading):
         from glaive.dataset.merge_insert import MergeInsertBuilder
 
         return MergeInsertBuilder(self, on)
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """Keeps the dataset quick to read: ``compact_files``."""
+        from glaive.dataset.optimize import DatasetOptimizer
+
+        return DatasetOptimizer(self)

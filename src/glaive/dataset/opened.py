@@ -57,6 +57,12 @@ class OpenedVersion:
         """The dataset at the newest version; this object stays where it is."""
         return self._at(open_latest(self.store))
 
+    def checked_out(self, version: int | Manifest) -> Self:
+        """The dataset at another version of this branch; this object stays where it is."""
+        if isinstance(version, int):
+            version = find_version(self.store, version, self.manifest.scheme)
+        return self._at(version)
+
     @property
     def snapshot(self) -> Snapshot:
         """The version, ready to be read."""

@@ -18,6 +18,7 @@ __all__ = [
     "covered_fragments",
     "encode_indices",
     "has_covering_fields",
+    "holds_addresses",
     "keep_relevant",
     "prune",
     "remap",
@@ -100,6 +101,26 @@ def prune(
     return kept
 
 
+def holds_addresses(entry: Entry) -> bool:
+    """Whether an index of a dataset with stable row ids holds row addresses all the same."""
+    kind = entry.index_details.type_url.rpartition(".")[2].removesuffix("IndexDetails").lower()
+    return entry.index_version >= _ADDRESSES_FROM.get(kind, _NEVER)
+
+
+_NEVER = 1 << 30
+_ADDRESSES_FROM = {
+    "bitmap": 1,
+    "bloomfilter": 0,
+    "btree": 1,
+    "json": 1,
+    "labellist": 2,
+    "ngram": 1,
+    "rtree": 1,
+    "zonemap": 0,
+}
+"""Version of the index's own format from which it holds addresses."""
+
+
 def remap(
     entries: Iterable[Entry],
     groups: Sequence[tuple[frozenset[int], frozenset[int]]],
@@ -116,7 +137,7 @@ def remap(
     rewritten
         Indices that were made anew for the new row addresses.
     keeps_all
-        Whether indices hold row ids that outlive a rewrite, so that all of them stay right.
+        Whether row ids outlive a rewrite: indices that hold ids, not addresses, stay right.
     """
     anew = {one.old_id.uuid: one for one in rewritten}
     kept = []
@@ -134,7 +155,7 @@ def remap(
                 del changed.files[:]
                 changed.files.extend(made.new_index_files)
             entry = changed  # noqa: PLW2901  # the same entry, moved to its new folder
-        if covered is not None and (made is not None or keeps_all):
+        if covered is not None and (made is not None or (keeps_all and not holds_addresses(entry))):
             after = covered
             for old, new in groups:
                 if old and old <= covered:

@@ -2360,3 +2360,148 @@ class Transaction(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
 Global___Transaction: _TypeAlias = Transaction  # noqa: Y015
+
+@_typing.final
+class FragmentReuseIndexDetails(_message.Message):
+    """---------------------------------------------------------------- rows that moved
+
+    What the entry "__lance_frag_reuse" of the index section holds: where rows went that a
+    compaction moved, for indices that were not made anew.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FragmentDigest(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+        NUM_DELETED_ROWS_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        physical_rows: _builtins.int
+        num_deleted_rows: _builtins.int
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            physical_rows: _builtins.int = ...,
+            num_deleted_rows: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "num_deleted_rows", b"num_deleted_rows", "physical_rows", b"physical_rows"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CHANGED_ROW_ADDRS_FIELD_NUMBER: _builtins.int
+        OLD_FRAGMENTS_FIELD_NUMBER: _builtins.int
+        NEW_FRAGMENTS_FIELD_NUMBER: _builtins.int
+        changed_row_addrs: _builtins.bytes
+        """64-bit roaring: old addresses of the rows that are left, in order."""
+        @_builtins.property
+        def old_fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.FragmentDigest]: ...
+        @_builtins.property
+        def new_fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.FragmentDigest]: ...
+        def __init__(
+            self,
+            *,
+            changed_row_addrs: _builtins.bytes = ...,
+            old_fragments: _abc.Iterable[Global___FragmentReuseIndexDetails.FragmentDigest] | None = ...,
+            new_fragments: _abc.Iterable[Global___FragmentReuseIndexDetails.FragmentDigest] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_row_addrs", b"changed_row_addrs", "new_fragments", b"new_fragments", "old_fragments", b"old_fragments"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Version(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        DATASET_VERSION_FIELD_NUMBER: _builtins.int
+        GROUPS_FIELD_NUMBER: _builtins.int
+        dataset_version: _builtins.int
+        """Version that the compaction read when it was committed."""
+        @_builtins.property
+        def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.Group]: ...
+        def __init__(
+            self,
+            *,
+            dataset_version: _builtins.int = ...,
+            groups: _abc.Iterable[Global___FragmentReuseIndexDetails.Group] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset_version", b"dataset_version", "groups", b"groups"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ExternalContent(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PATH_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        SIZE_FIELD_NUMBER: _builtins.int
+        path: _builtins.str
+        """Below the folder of the index."""
+        offset: _builtins.int
+        size: _builtins.int
+        def __init__(
+            self,
+            *,
+            path: _builtins.str = ...,
+            offset: _builtins.int = ...,
+            size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "path", b"path", "size", b"size"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class InlineContent(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VERSIONS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentReuseIndexDetails.Version]: ...
+        def __init__(
+            self,
+            *,
+            versions: _abc.Iterable[Global___FragmentReuseIndexDetails.Version] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    INLINE_FIELD_NUMBER: _builtins.int
+    EXTERNAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def inline(self) -> Global___FragmentReuseIndexDetails.InlineContent: ...
+    @_builtins.property
+    def external(self) -> Global___FragmentReuseIndexDetails.ExternalContent: ...
+    def __init__(
+        self,
+        *,
+        inline: Global___FragmentReuseIndexDetails.InlineContent | None = ...,
+        external: Global___FragmentReuseIndexDetails.ExternalContent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "external", b"external", "inline", b"inline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "external", b"external", "inline", b"inline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["inline", "external"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___FragmentReuseIndexDetails: _TypeAlias = FragmentReuseIndexDetails  # noqa: Y015

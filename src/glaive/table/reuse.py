@@ -1,0 +1,123 @@
+"""Where rows went that a compaction moved, for indices that are not made anew.
+
+Indices hold row addresses. Instead of rewriting them, a compaction may leave a map from old
+addresses to new ones in the index section; readers go through it.
+
+Specification: "Rows that moved" in ``docs/format/refs.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from uuid import UUID, uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.fragment import Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.paths import INDICES
+from glaive.format.pb import table_pb2
+from glaive.format.wire import DecodeError
+from glaive.io.store import ObjectStore
+from glaive.table.bases import base_of
+from glaive.table.bitmaps import bitmap_of
+
+__all__ = ["REUSE_INDEX", "MovedGroup", "address_map", "reuse_entry"]
+
+REUSE_INDEX = "__lance_frag_reuse"
+"""Name of the entry of the index section."""
+
+_TYPE = "/lance.table.FragmentReuseIndexDetails"
+_DETAILS = table_pb2.FragmentReuseIndexDetails
+
+MovedGroup = tuple[bytes, Sequence[Fragment], Sequence[Fragment]]
+"""Old addresses of the rows that are left, fragments they were in, and those they are in."""
+
+
+def address_map(addresses: Iterable[NDArray[np.uint64]]) -> bytes:
+    """Old addresses of the rows that are left, as a 64-bit roaring bitmap."""
+    from pyroaring import BitMap64
+
+    bitmap = BitMap64()
+    for some in addresses:
+        bitmap |= BitMap64(some)
+    serialized: bytes = bitmap.serialize()
+    return serialized
+
+
+def reuse_entry(
+    store: ObjectStore, manifest: Manifest, groups: Sequence[MovedGroup]
+) -> table_pb2.IndexMetadata:
+    """The entry of the index section after these groups moved, on top of ``manifest``.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There is one already in a form that this version does not extend.
+    CorruptFileError
+        There is one already that cannot be read.
+    """
+    version = _DETAILS.Version(dataset_version=manifest.version)
+    fragments: list[int] = []
+    for moved, old, new in groups:
+        version.groups.append(
+            _DETAILS.Group(
+                changed_row_addrs=moved,
+                old_fragments=[_digest(one) for one in old],
+                new_fragments=[_digest(one) for one in new],
+            )
+        )
+        fragments += [one.id for one in new]
+    content = _DETAILS.InlineContent()
+    before = next((one for one in manifest.indices if one.name == REUSE_INDEX), None)
+    if before is not None:
+        content = _content(store, manifest, before)
+    content.versions.append(version)
+    entry = table_pb2.IndexMetadata(
+        name=REUSE_INDEX,
+        dataset_version=manifest.version,
+        fragment_bitmap=bitmap_of(fragments),
+        index_version=0,
+        created_at=time.time_ns() // 1_000_000,
+    )
+    entry.uuid.uuid = uuid4().bytes
+    entry.index_details.type_url = _TYPE
+    entry.index_details.value = _DETAILS(inline=content).SerializeToString()
+    return entry
+
+
+def _digest(fragment: Fragment) -> table_pb2.FragmentReuseIndexDetails.FragmentDigest:
+    return _DETAILS.FragmentDigest(
+        id=fragment.id,
+        physical_rows=fragment.physical_rows,
+        num_deleted_rows=fragment.num_deletions or 0,
+    )
+
+
+def _content(
+    store: ObjectStore, manifest: Manifest, entry: table_pb2.IndexMetadata
+) -> table_pb2.FragmentReuseIndexDetails.InlineContent:
+    if entry.index_version:
+        raise UnsupportedFeatureError(
+            f"the entry {REUSE_INDEX} of {manifest.where} has version {entry.index_version}, which "
+            "this version of glaive does not extend. Rebuild or drop the indices first."
+        )
+    where = f"{manifest.where}, index {REUSE_INDEX}"
+    try:
+        details = _DETAILS.FromString(entry.index_details.value)
+        if not details.HasField("external"):
+            return details.inline
+        place = store
+        if entry.HasField("base_id"):
+            place, _ = base_of(store, manifest, entry.base_id)
+        part = details.external
+        path = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}/{part.path}"
+        data = place.get(path).to_pybytes()[part.offset : part.offset + part.size]
+        return _DETAILS.InlineContent.FromString(data)
+    except DecodeError as error:
+        raise CorruptFileError(
+            "map of moved rows", expected="a protobuf message", found=str(error), where=where
+        ) from error
