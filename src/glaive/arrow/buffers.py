@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 __all__ = [
+    "align_bits",
     "all_set",
     "as_buffer",
     "flags_of",
@@ -85,6 +86,24 @@ def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
         for bitmap, count in zip(bitmaps, counts, strict=True)
     ]
     return as_buffer(np.concatenate(parts) if parts else np.empty(0, np.uint8))
+
+
+def align_bits(bitmap: pa.Buffer, begin: int, count: int) -> pa.Buffer:
+    """``count`` bits from bit ``begin`` on as a bitmap of their own; 0 behind the last."""
+    first, skip = divmod(begin, 8)
+    size = (count + 7) // 8
+    data = items_of(bitmap, np.uint8, min(bitmap.size - first, size + 1), first)
+    if skip:
+        moved = data >> np.uint8(skip)
+        moved[: len(data) - 1] |= data[1:] << np.uint8(8 - skip)
+        data = moved[:size]
+    elif count % 8:
+        data = data[:size].copy()
+    else:
+        return bitmap.slice(first, size)
+    if count % 8:
+        data[-1] &= np.uint8((1 << count % 8) - 1)
+    return as_buffer(data)
 
 
 def take_bits(bitmap: pa.Buffer, positions: NDArray[np.int64]) -> pa.Buffer:

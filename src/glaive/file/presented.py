@@ -56,6 +56,12 @@ class PresentedColumn(Searchable):
             return self._column.find(condition, start, stop)
         return None
 
+    def match(self, condition: Condition, start: int, stop: int) -> Any:
+        """The rows that pass, one bit each."""
+        if self._stored or isinstance(condition, IsNull):
+            return self._column.match(condition, start, stop)
+        return None
+
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """The rows that pass, where conditions see what files store."""
         return self._column.find_entries(passing, start, stop) if self._stored else None

@@ -55,6 +55,13 @@ class Searchable:
         """
         return None
 
+    def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
+        """``find`` with one bit per row, set for those that pass, 0 behind the last.
+
+        None also where rows are only known by their numbers.
+        """
+        return None
+
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """``find`` by a test that is to be made once per distinct value.
 
@@ -102,6 +109,9 @@ class BoundColumn(Protocol):
 
     def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
         """The rows among ``start`` to ``stop`` that pass; see :class:`Searchable`."""
+
+    def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
+        """``find`` with one bit per row."""
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """``find`` by a test that is to be made once per distinct value."""

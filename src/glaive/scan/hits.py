@@ -21,6 +21,7 @@ from glaive.file.drive import drive, join
 from glaive.scan.cells import Cells
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.projection import Computed, Output
+from glaive.scan.row_set import RowSet
 
 __all__ = ["Hits", "fields_of", "read_together"]
 
@@ -45,7 +46,7 @@ class Hits:
     Parameters
     ----------
     found, flags
-        The physical rows, ascending, or one flag per row of the range; all rows without.
+        The rows, or one flag per row of the range; all rows without.
     cells
         Columns of the whole range that were decoded on the way.
     """
@@ -53,7 +54,7 @@ class Hits:
     bound: BoundFragment
     start: int
     stop: int
-    found: Int64s | None = None
+    found: RowSet | None = None
     flags: NDArray[np.bool_] | None = None
     cells: Cells | None = None
 
@@ -66,14 +67,14 @@ class Hits:
     def count(self) -> int:
         """Rows that passed."""
         if self.found is not None:
-            return len(self.found)
+            return self.found.count
         return self.range if self.flags is None else int(np.count_nonzero(self.flags))
 
     @cached_property
     def rows(self) -> Int64s:
         """The physical rows, ascending."""
         if self.found is not None:
-            return self.found
+            return self.found.rows
         if self.flags is None:
             return np.arange(self.start, self.stop, dtype=np.int64)
         return np.flatnonzero(self.flags) + self.start
@@ -83,9 +84,8 @@ class Hits:
         if skip == 0 and stop == self.count:
             return self
         rows = self.rows[skip:stop]
-        if not len(rows):
-            return Hits(self.bound, self.start, self.start, found=rows)
-        return Hits(self.bound, int(rows[0]), int(rows[-1]) + 1, found=rows)
+        first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (self.start, self.start)
+        return Hits(self.bound, first, end, found=RowSet(first, end, numbers=rows))
 
     # ---------------------------------------------------------------- columns
 

@@ -22,12 +22,12 @@ from glaive.arrow.buffers import flags_of
 from glaive.errors import FilterError
 from glaive.file.protocol import BoundColumn
 from glaive.scan.cells import Cells
-from glaive.scan.deletions import LiveRows
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.hits import Hits, read_together
 from glaive.scan.metrics import Meter
 from glaive.scan.plan import value_bytes
 from glaive.scan.projection import Output
+from glaive.scan.row_set import RowSet
 from glaive.types import RowRange
 
 if TYPE_CHECKING:
@@ -126,27 +126,30 @@ class Search:
         self.meter.count("rows_scanned", stop - start)
         for part in self._prune(bound, RowRange(start, stop)):
             rest: list[Term] = []
-            rows: Int64s | None = None
+            left: RowSet | None = None
             for term in self.terms:
                 found = None
-                if rows is None or len(rows) > FEW * (part.stop - part.start):
+                if left is None or not left.is_few(FEW):
                     found = self._fused(bound, term, part)
                 if found is None:
                     rest.append(term)
                 else:
-                    rows = found if rows is None else _common(rows, found, part)
-                    if not len(rows):
+                    left = found if left is None else left.among(found)
+                    if not left.count:
                         break
-            if rows is not None:
-                rows = self._live(bound, rows)
-                if not len(rows):
-                    continue
-            if rows is not None and (not rest or len(rows) <= FEW * (part.stop - part.start)):
-                hits = self._among(bound, rest, rows, part)
-                if hits.count:
-                    yield hits
+            if left is None:
+                yield from self._windows(bound, rest, None, part)
+                continue
+            if bound.live is not None and not self.deleted:
+                left = left.live(bound.live)
+            if not left.count:
+                continue
+            if not rest:
+                yield Hits(bound, *part, found=left)
+            elif left.is_few(FEW):
+                yield from self._among(bound, rest, left.rows, part)
             else:
-                yield from self._windows(bound, rest, rows, part)
+                yield from self._windows(bound, rest, left.rows, part)
 
     # ------------------------------------------------------------------ steps
 
@@ -176,50 +179,54 @@ class Search:
         place = self.inputs[path]
         return None if place.system is not None or place.path else (condition, place.at)
 
-    def _fused(self, bound: BoundFragment, term: Term, part: RowRange) -> Int64s | None:
+    def _fused(self, bound: BoundFragment, term: Term, part: RowRange) -> RowSet | None:
         """The rows of a range that pass a term, where its column knows; else None."""
         known = self._condition(term)
         with self.meter.step("find"):
             if known is not None:
-                return bound.stored[known[1]].find(known[0], part.start, part.stop)
-            if len(term.columns) != 1:
+                bits = bound.stored[known[1]].match(known[0], part.start, part.stop)
+                if bits is not None:
+                    return RowSet(*part, bits=bits)
+                numbers = bound.stored[known[1]].find(known[0], part.start, part.stop)
+            else:
+                numbers = self._numbers(bound, term, part)
+            return None if numbers is None else RowSet(*part, numbers=numbers)
+
+    def _numbers(self, bound: BoundFragment, term: Term, part: RowRange) -> Int64s | None:
+        """The same for terms on system columns, and on values of dictionaries."""
+        if len(term.columns) != 1:
+            return None
+        path = term.columns[0]
+        place = self.inputs[path]
+        if place.system is not None:
+            if term.condition is None or self.deleted:  # deleted rows have no ids
                 return None
-            path = term.columns[0]
-            place = self.inputs[path]
-            if place.system is not None:
-                if term.condition is None or self.deleted:  # deleted rows have no ids
-                    return None
-                columns = bound.system_columns
-                return columns.find(place.system, term.condition[1], part.start, part.stop)
-            if place.path:
-                return None
+            columns = bound.system_columns
+            return columns.find(place.system, term.condition[1], part.start, part.stop)
+        if place.path:
+            return None
 
-            def passing(entries: pa.Array) -> pa.BooleanArray:
-                return term.mask(pa.RecordBatch.from_arrays([entries], [path]))
+        def passing(entries: pa.Array) -> pa.BooleanArray:
+            return term.mask(pa.RecordBatch.from_arrays([entries], [path]))
 
-            return bound.stored[place.at].find_entries(passing, part.start, part.stop)
-
-    def _live(self, bound: BoundFragment, rows: Int64s) -> Int64s:
-        if self.deleted or bound.live is None or not len(bound.live.deleted):
-            return rows
-        return rows[~_is_deleted(bound.live, rows)]
+        return bound.stored[place.at].find_entries(passing, part.start, part.stop)
 
     def _among(
         self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s, part: RowRange
-    ) -> Hits:
+    ) -> Iterator[Hits]:
         """Those of a few rows that pass the terms."""
-        if terms:
-            with self.meter.step("filter"):
-                cells = _take(bound, rows, deleted=self.deleted)
-                rows = rows[self._flags(terms, cells)]
-        return Hits(bound, part.start, part.stop, found=rows)
+        with self.meter.step("filter"):
+            cells = _take(bound, rows, deleted=self.deleted)
+            rows = rows[self._flags(terms, cells)]
+        if len(rows):
+            yield Hits(bound, *part, found=RowSet(*part, numbers=rows))
 
     def _windows(
         self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s | None, part: RowRange
     ) -> Iterator[Hits]:
         """Test all rows of a range, in windows."""
         if not terms:
-            yield from self._all(bound, rows, part)
+            yield from self._all(bound, part)
             return
         needed = sorted({self.inputs[one].at for term in terms for one in term.columns} - {-1})
         for start, stop in _cut(bound, part, needed):
@@ -273,10 +280,9 @@ class Search:
         flags[rows] = self._flags(terms, _take(bound, rows + start, deleted=self.deleted))
         return flags
 
-    def _all(self, bound: BoundFragment, rows: Int64s | None, part: RowRange) -> Iterator[Hits]:
+    def _all(self, bound: BoundFragment, part: RowRange) -> Iterator[Hits]:
         """Rows that no term is left for."""
-        flags = None if rows is not None else self._left(bound, None, part.start, part.stop)
-        hits = Hits(bound, part.start, part.stop, found=rows, flags=flags)
+        hits = Hits(bound, *part, flags=self._left(bound, None, part.start, part.stop))
         if hits.count:
             yield hits
 
@@ -294,26 +300,6 @@ class Search:
 
 def _plan_read(column: BoundColumn, *, start: int, stop: int) -> Any:
     return column.plan_read(start, stop)
-
-
-def _is_deleted(live: LiveRows, rows: Int64s) -> NDArray[np.bool_]:
-    deleted = live.deleted
-    at = np.minimum(np.searchsorted(deleted, rows), len(deleted) - 1)
-    found: NDArray[np.bool_] = deleted[at] == rows
-    return found
-
-
-def _common(some: Int64s, others: Int64s, part: RowRange) -> Int64s:
-    """Rows in both, ascending."""
-    few, many = (some, others) if len(some) <= len(others) else (others, some)
-    if len(few) == 0 or len(many) == part.stop - part.start:
-        return few
-    if len(few) * 16 < len(many):
-        at = np.minimum(np.searchsorted(many, few), len(many) - 1)
-        return np.compress(many[at] == few, few)
-    flags = np.zeros(part.stop - part.start, np.bool_)
-    flags[many - part.start] = True
-    return np.compress(flags[few - part.start], few)
 
 
 def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterator[RowRange]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import align_bits, join_bits, number_array
 from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.probe import Matches, Probe, leaf_matches, masked, probe_entries, probe_for
@@ -216,10 +216,30 @@ class FieldColumns(Searchable):
         return self._search(probe_entries(passing, self._node.type), start, stop)
 
     def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
+        parts = self._matches(probe, start, stop)
+        if parts is None:
+            return None
+        found = [
+            list_rows(matches.bits, matches.begin, count, first) for matches, first, count in parts
+        ]
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+
+    def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
+        """One bit per row that passes; see ``Searchable``."""
+        parts = self._matches(probe_for(condition, self._node.type), start, stop)
+        if parts is None:
+            return None
+        bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
+        return bits[0] if len(bits) == 1 else join_bits(bits, [count for _, _, count in parts])
+
+    def _matches(
+        self, probe: Probe, start: int, stop: int
+    ) -> list[tuple[Matches, int, int]] | None:
+        """What a probe says page by page, with the first row and the rows of each."""
         self._check_range(start, stop)
         if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
             return None
-        found: list[NDArray[np.int64]] = []
+        found: list[tuple[Matches, int, int]] = []
         cuts = self._cuts
         at = bisect_right(cuts, start) - 1
         while start < stop:
@@ -229,9 +249,9 @@ class FieldColumns(Searchable):
                 if not found:
                     return None
                 matches = masked(self.read(start, end), probe)
-            found.append(list_rows(matches.bits, matches.begin, end - start, start))
+            found.append((matches, start, end - start))
             start, at = end, at + 1
-        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+        return found
 
     def _search_page(self, probe: Probe, at: int, start: int, stop: int) -> Matches | None:
         page = self._pages[at]
