@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import subprocess
 import sys
@@ -329,7 +330,7 @@ def test_deep_expressions_of_pyarrow_are_refused() -> None:
 
 
 def test_functions_that_are_none_of_filters_are_named() -> None:
-    with pytest.raises(FilterError, match="'round' with RoundOptions|'round'"):
+    with pytest.raises(FilterError, match="'round' with RoundOptions"):
         bound(pc.round(pc.field("x"), ndigits=1) == 1.0)
 
 
@@ -348,10 +349,8 @@ def test_damaged_substrait_is_an_error() -> None:
     good = bytes((pc.field("a") == pa.scalar(1, pa.int32())).to_substrait(schema))
     for at in range(len(good)):
         for damaged in (good[:at], good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1 :]):
-            try:
+            with contextlib.suppress(FilterError):
                 rows(damaged)
-            except FilterError:
-                pass
 
 
 def test_other_things_are_no_filters() -> None:
