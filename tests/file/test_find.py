@@ -293,6 +293,34 @@ def test_words_are_found_in_coded_text(
     assert column.find(IsOneOf(pa.array(["x"], kind), negated=True), 0, 4000) is None
 
 
+OTHERS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.large_binary(), [b"a" * 5000, None, b"", b"x"]),
+    (pa.list_(pa.float32(), 3), [[1, 2, 3], None, [1, 2, None]]),
+    (pa.list_(pa.int8()), [[1], None, []]),
+    (pa.null(), [None]),
+    (pa.decimal128(10, 2), [1, None, 3]),
+    (pa.binary(3), [b"abc", None, b"xyz"]),
+    (pa.float16(), [1.5, None, -0.0]),
+    (pa.struct([("a", pa.int8())]), [{"a": 1}, None, {"a": None}]),
+]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+@pytest.mark.parametrize(("kind", "values"), OTHERS, ids=lambda one: str(one)[:20])
+def test_nulls_of_other_types_are_found_or_left(
+    tmp_path: Path, version: str, kind: pa.DataType, values: list[Any]
+) -> None:
+    if version == "2.0" and pa.types.is_struct(kind):
+        values = [value for value in values if value is not None]
+    array = pa.array(values * 500, kind)
+    column = write(tmp_path, array, version)
+    nested = pa.types.is_struct(kind) or pa.types.is_list(kind)
+    for condition in (IsNull(), IsNull(negated=True)):
+        assert check(column, condition, 3, len(array) - 5) != nested
+    if pa.types.is_decimal(kind):
+        check(column, IsOneOf(array.slice(2, 1)), 0, len(array))
+
+
 def test_one_value_for_all_rows_is_tested_once(tmp_path: Path) -> None:
     column = write(tmp_path, pa.array(["same"] * 2000), "2.2")
     assert check(column, IsOneOf(pa.array(["same"])), 3, 1999)
