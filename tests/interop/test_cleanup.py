@@ -82,6 +82,7 @@ def test_both_remove_the_same(path: str, tmp_path: Path, policy: dict[str, Any])
         lance.dataset(path, version=version).to_table()
 
 
+@pytest.mark.spec("clean-2")
 def test_what_is_kept_can_still_be_used(path: str) -> None:
     before = lance.dataset(path).to_table(filter="a = 50").to_pylist()
     glaive.dataset(path).cleanup_old_versions(NOW)
@@ -91,6 +92,7 @@ def test_what_is_kept_can_still_be_used(path: str) -> None:
     assert "ScalarIndexQuery" in dataset.scanner(filter="a = 50").explain_plan()
 
 
+@pytest.mark.spec("clean-1")
 def test_this_version_and_newer_ones_stay(path: str) -> None:
     glaive.dataset(path, version=3).cleanup_old_versions(NOW)
     assert versions(path) == [3, 4, 5]
@@ -142,6 +144,8 @@ def littered(path: str) -> str:
     return path
 
 
+@pytest.mark.spec("clean-3")
+@pytest.mark.spec("clean-4")
 def test_files_of_failed_writers_go_after_a_week(littered: str) -> None:
     before = files(littered)
     glaive.dataset(littered).cleanup_old_versions()
@@ -173,6 +177,7 @@ def test_files_are_listed_up_to_a_limit(path: str) -> None:
     assert dataset.explain_cleanup_old_versions(NOW).candidate_files == []
 
 
+@pytest.mark.spec("clean-5")
 def test_a_clean_up_that_fails_leaves_no_version_without_its_files(path: str) -> None:
     for at in range(6):
         store = CountingStore(LocalStore(path))

@@ -63,6 +63,7 @@ def facts(manifest: Manifest) -> dict[str, Any]:
 
 
 class TestBranches:
+    @pytest.mark.spec("branch-3")
     @BOTH
     @pytest.mark.parametrize("writer", [glaive, lance], ids=["by-glaive", "by-pylance"])
     def test_one_made_by_either_is_written_by_either(
@@ -77,6 +78,8 @@ class TestBranches:
         assert values(lance.dataset(path)) == [*range(10, 101)]
         assert glaive.dataset(path).branches.list() == lance.dataset(path).branches.list()
 
+    @pytest.mark.spec("branch-1")
+    @pytest.mark.spec("branch-2")
     def test_manifests_are_those_of_pylance(self, path: str, tmp_path: Path) -> None:
         other = str(tmp_path / "other")
         shutil.copytree(path, other)
@@ -118,6 +121,7 @@ class TestBranches:
         assert dataset.create_branch("one", "first").count_rows() == 100
         assert dataset.create_branch("two").version == 4
 
+    @pytest.mark.spec("branch-4")
     def test_names_that_are_taken_or_wrong_are_refused(self, path: str) -> None:
         dataset = glaive.dataset(path)
         dataset.create_branch("b")
@@ -136,6 +140,7 @@ class TestBranches:
 
 
 class TestClones:
+    @pytest.mark.spec("clone-files-1")
     @BOTH
     def test_a_shallow_clone_refers_to_the_files(
         self, path: str, tmp_path: Path, maker: ModuleType
@@ -152,6 +157,7 @@ class TestClones:
         assert values(lance.dataset(target)) == [*range(10, 100), 200, 200]
         assert values(lance.dataset(path)) == [*range(10, 101)]
 
+    @pytest.mark.spec("clone-files-2")
     @BOTH
     def test_a_deep_clone_stands_alone(self, path: str, tmp_path: Path, maker: ModuleType) -> None:
         target = str(tmp_path / "clone")

@@ -164,6 +164,8 @@ def test_blobs_move_with_their_rows(tmp_path: Path) -> None:
 
 
 class TestIndices:
+    @pytest.mark.spec("reuse-2")
+    @pytest.mark.spec("reuse-3")
     def test_they_stay_usable_by_way_of_a_map(self, tmp_path: Path) -> None:
         path = str(tmp_path / "d")
         make(path, [10, 10, 10, 10])
@@ -181,6 +183,8 @@ class TestIndices:
                 glaive.dataset(path).optimize.compact_files()
         assert lance.dataset(path).count_rows() == 39
 
+    @pytest.mark.spec("reuse-1")
+    @pytest.mark.spec("reuse-4")
     def test_maps_are_those_of_pylance(self, tmp_path: Path) -> None:
         details = []
         for library in (glaive, lance):
@@ -211,6 +215,7 @@ class TestIndices:
             lance.write_dataset(pa.table({"a": [at], "t": ["z"]}), path, mode="append")
         assert groups_of(glaive, path, {}) == groups_of(lance, path, {}) == [[0, 1], [2, 3]]
 
+    @pytest.mark.spec("reuse-5")
     @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP"])
     def test_with_stable_ids_every_answer_stays_right(self, tmp_path: Path, kind: str) -> None:
         path = str(tmp_path / "d")

@@ -66,6 +66,7 @@ class TestTags:
         assert glaive.dataset(path).checkout_version("two").version == 2
         assert glaive.dataset(path).tags.get_version("two") == 2
 
+    @pytest.mark.spec("tag-3")
     def test_moving_a_tag_keeps_when_it_was_made_and_what_it_says(self, path: str) -> None:
         tags = glaive.dataset(path).tags
         tags.create("t", 1)
@@ -105,9 +106,8 @@ class TestTags:
             glaive.dataset(path).tags.create("t", 99)
         assert glaive.dataset(path).tags.list() == {}
 
-    @pytest.mark.parametrize(
-        "name", ["", "a b", "a/b", ".a", "a.", "a..b", "a.lock", "../x", 3]
-    )
+    @pytest.mark.spec("tag-2")
+    @pytest.mark.parametrize("name", ["", "a b", "a/b", ".a", "a.", "a..b", "a.lock", "../x", 3])
     def test_names_that_pylance_refuses_are_refused(self, path: str, name: Any) -> None:
         with pytest.raises((ValueError, OSError, TypeError)):
             lance.dataset(path).tags.create(name, 1)
@@ -124,6 +124,7 @@ class TestTags:
         with pytest.raises(CorruptFileError, match=r"t\.json"):
             glaive.dataset(path).tags.list()
 
+    @pytest.mark.spec("tag-1")
     def test_the_least_that_pylance_accepts_is_enough(self, path: str) -> None:
         file = Path(path) / "_refs" / "tags" / "t.json"
         file.parent.mkdir(parents=True)
@@ -156,6 +157,7 @@ class TestBranchesOfPylance:
         assert lance.dataset(path).tags.list()["t"]["branch"] == "dev"
         assert glaive.dataset(path, version="t").version == 2
 
+    @pytest.mark.spec("branch-6")
     def test_a_branch_in_use_is_not_deleted(self, path: str) -> None:
         dataset = lance.dataset(path)
         dataset.create_branch("p", 2).create_branch("p/q")

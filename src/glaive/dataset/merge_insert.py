@@ -184,8 +184,8 @@ class MergeInsertBuilder:
         self, data_obj: object, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
         """Write the files and return the transaction that ``LanceDataset.commit`` takes."""
-        from glaive.dataset.lance_operation import as_users_see_it
         from glaive.dataset.merge_rows import merge, read_rows
+        from glaive.dataset.shown_operation import as_users_see_it
         from glaive.dataset.transactions import Transaction
 
         operation, counts = merge(self._dataset, self._clauses, read_rows(data_obj, schema))

@@ -19,7 +19,7 @@ from glaive.table.tags import Tag
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["Branches", "Tags"]
+__all__ = ["Branches", "Tags", "delete_branch"]
 
 T = TypeVar("T")
 

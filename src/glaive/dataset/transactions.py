@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from glaive.dataset.commits import MESSAGE
-from glaive.dataset.lance_operation import LanceOperation, as_users_see_it
+from glaive.dataset.lance_operation import LanceOperation
+from glaive.dataset.shown_operation import as_users_see_it
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format import transaction as stored
 from glaive.format.fragment import Fragment
