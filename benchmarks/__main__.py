@@ -40,7 +40,11 @@ def _line(row: Row) -> str:
         ratios = f"{cpu:8.2f}x {wall:9.2f}x"
         if row.goal is not None and cpu < row.goal:
             verdict = "  missed"
+        if row.most is not None and row.values["glaive"][0] > row.most:
+            verdict = "  missed"
     goal = "" if row.goal is None else f"{row.goal:5g}x"
+    if row.most is not None:
+        goal = f"≤{row.most:4g}x"
     wrong = f"  WRONG: {row.wrong}" if row.wrong else ""
     return f"{row.name:28} {row.unit:2} {' '.join(cells)}  {ratios} {goal:>6}{verdict}{wrong}"
 

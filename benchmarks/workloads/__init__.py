@@ -21,6 +21,7 @@ TOPICS = (
     "cold",
     "tables",
     "writes",
+    "changes",
     "processes",
 )
 
