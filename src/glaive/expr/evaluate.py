@@ -160,10 +160,10 @@ def _is_truth(node: tree.IsTruth, batch: pa.RecordBatch) -> Any:
 def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
     array = values(node.operand, batch)
     constants = [one for one in node.items if isinstance(one, tree.Literal)]
-    known = [one.scalar() for one in constants if not one.is_null]
+    known = [one.value for one in constants if not one.is_null]
     found: Any = None
     if known:
-        found = among(array, pa.array([one.as_py() for one in known], array.type))
+        found = among(array, pa.array(known, array.type))
     if len(known) < len(constants):
         nothing = pa.nulls(len(array), pa.bool_())
         found = nothing if found is None else pc.or_kleene(found, nothing)

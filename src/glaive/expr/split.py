@@ -39,9 +39,9 @@ def one_column(node: Node) -> Test | None:
         case tree.Compare(op, left, Literal() as right):
             return _compared(op, left, right)
         case tree.InList(tree.Column(path) as column, items, negated):
-            values = [one.scalar() for one in items if isinstance(one, Literal)]
+            values = [one.value for one in items if isinstance(one, Literal)]
             if len(values) == len(items) and _is_flat(column):
-                return path, IsOneOf(_array(values, plain(column.type)), negated)
+                return path, IsOneOf(pa.array(values, plain(column.type)), negated)
         case tree.Like(tree.Column(path, kind), Literal(), negated=False, ignore_case=False):
             return _liked(path, kind, node.pattern, node.escape)
         case tree.Column(path, kind) if pa.types.is_boolean(plain(kind)):
@@ -64,12 +64,6 @@ def _is_flat(column: tree.Column) -> bool:
     return not pa.types.is_nested(plain(column.type))
 
 
-def _array(values: list[Any], kind: Any) -> Any:
-    if pa.types.is_temporal(kind):
-        return pa.array([one.value for one in values], kind)
-    return pa.array([one.as_py() for one in values], kind)
-
-
 def _liked(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | None:
     """``LIKE`` of one word, and ``%`` before or behind it."""
     text = plain(kind)
@@ -90,15 +84,15 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
     scalar = right.scalar()
     match op:
         case "=":
-            return column.path, IsOneOf(_array([scalar], scalar.type))
+            return column.path, IsOneOf(pa.array([right.value], scalar.type))
         case "!=":
-            return column.path, IsOneOf(_array([scalar], scalar.type), negated=True)
+            return column.path, IsOneOf(pa.array([right.value], scalar.type), negated=True)
         case "<" | "<=":
             return column.path, InRange(high=scalar, high_included=op == "<=")
         case ">" | ">=":
             return column.path, InRange(low=scalar, low_included=op == ">=")
         case "IS NOT DISTINCT FROM":
-            return column.path, IsOneOf(_array([scalar], scalar.type))
+            return column.path, IsOneOf(pa.array([right.value], scalar.type))
         case _:
             return None
 

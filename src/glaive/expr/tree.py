@@ -141,18 +141,22 @@ class Literal(_Placed):
         return self.value is None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._key() == other._key()
+        return (
+            isinstance(other, Literal)
+            and self._key() == other._key()
+            and (self.type is other.type or self.type == other.type)
+        )
 
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[str, str, object]:
+    def _key(self) -> tuple[type, object]:
         value = self.value
         if isinstance(value, float):  # NaN equals itself, the zeros differ
             value = struct.pack("<d", value)
         elif isinstance(value, pa.Scalar):
             value = str(value)
-        return str(self.type), type(value).__name__, value
+        return type(self.value), value
 
 
 @dataclass(frozen=True, slots=True)
