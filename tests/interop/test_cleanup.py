@@ -16,6 +16,7 @@ import glaive
 from glaive.errors import CleanupError, OptionError
 from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
+from glaive.table.auto_cleanup import duration
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -213,3 +214,82 @@ def test_deleting_can_be_slowed_down(path: str) -> None:
     removed = glaive.dataset(path).cleanup_old_versions(NOW, delete_rate_limit=4)
     assert removed.old_versions == 4
     assert time.monotonic() - began >= 0.9
+
+
+class TestOnCommit:
+    """A table's configuration asks for a clean-up every so many versions."""
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"interval": "3", "older_than": "0s"},
+            {"interval": "2", "older_than": "0s", "retain_versions": "4"},
+            {"interval": "2", "retain_versions": "2"},
+            {"interval": "2"},
+            {"interval": "1", "older_than": "1h 30m"},
+            {"interval": "0", "older_than": "0s"},
+            {"older_than": "0s"},
+        ],
+        ids=str,
+    )
+    def test_both_leave_the_same_versions(self, tmp_path: Path, config: dict[str, str]) -> None:
+        seen: list[list[list[int]]] = []
+        for library in (glaive, lance):
+            path = str(tmp_path / library.__name__)
+            library.write_dataset(pa.table({"a": [1]}), path)
+            keys = {f"lance.auto_cleanup.{key}": value for key, value in config.items()}
+            lance.dataset(path).update_config(keys)
+            seen.append([])
+            for at in range(7):
+                library.dataset(path).insert(pa.table({"a": [at]}))
+                seen[-1].append(versions(path))
+        assert seen[0] == seen[1]
+
+    def test_it_is_set_when_a_dataset_is_made(self, tmp_path: Path) -> None:
+        configs = []
+        for library in (glaive, lance):
+            path = str(tmp_path / library.__name__)
+            options = {"interval": 2, "older_than_seconds": 5}
+            library.write_dataset(pa.table({"a": [1]}), path, auto_cleanup_options=options)
+            configs.append(lance.dataset(path).config())
+        assert configs[0] == configs[1]
+
+    @pytest.mark.parametrize(
+        "options", [{"interval": 0}, {"interval": "3"}, {"often": 3}, {"older_than_seconds": -1}]
+    )
+    def test_what_cannot_be_is_refused(self, tmp_path: Path, options: Any) -> None:
+        with pytest.raises(OptionError, match="auto_cleanup_options"):
+            glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "d", auto_cleanup_options=options)
+        assert not (tmp_path / "d").exists()
+
+    @pytest.mark.parametrize("entry", [("older_than", "soon"), ("interval", "often")])
+    def test_a_wrong_entry_does_not_fail_the_commit(
+        self, tmp_path: Path, entry: tuple[str, str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = str(tmp_path / "d")
+        dataset = glaive.write_dataset(pa.table({"a": [1]}), path)
+        dataset.update_config({"lance.auto_cleanup.interval": "1"})
+        dataset.update_config({f"lance.auto_cleanup.{entry[0]}": entry[1]})
+        assert "were not cleaned up" in caplog.text
+        assert dataset.version == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("14d", 14 * 86400),
+        ("1h 30m", 5400),
+        ("0s", 0),
+        ("5", 5),
+        ("1d2h", 93600),
+        ("2weeks", 1209600),
+    ],
+)
+def test_time_spans(text: str, seconds: float) -> None:
+    assert duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", " ", "soon", "5 parsecs", "-1d", "1h-", "9" * 400 + "y"])
+def test_what_is_no_time_span(text: str) -> None:
+    with pytest.raises(OptionError, match="time span"):
+        duration(text)

@@ -48,7 +48,6 @@ _OPEN_LATER = frozenset(
 _WRITE_LATER = frozenset(
     {
         "max_page_bytes",
-        "auto_cleanup_options",
         "target_bases",
         "target_all_bases",
         "base_store_params",
@@ -148,6 +147,7 @@ def write_dataset(
     transaction_properties: Mapping[str, str] | None = None,
     encoding_options: Mapping[str, Mapping[str, object]] | None = None,
     initial_bases: Sequence[DatasetBasePath] | None = None,
+    auto_cleanup_options: Mapping[str, int] | None = None,
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
@@ -192,6 +192,9 @@ def write_dataset(
         ``lance-encoding:`` keys in the metadata of a field, which have the same names.
     initial_bases
         Further places of a dataset that is created: blobs below them may be given by URI.
+    auto_cleanup_options
+        ``{"interval": 20, "older_than_seconds": 1209600}``: every so many commits to a dataset
+        that is made now, older versions are cleaned up.
     external_blob_mode
         What becomes of blobs that are given by URI: ``"reference"`` keeps the URI,
         ``"ingest"`` copies the bytes.
@@ -245,6 +248,7 @@ def write_dataset(
         progress=progress,
         encoding_options=encoding_options,
         initial_bases=tuple(initial_bases or ()),
+        auto_cleanup=auto_cleanup_options,
     )
     if isinstance(uri, OpenedVersion):
         opened: OpenedVersion | None = uri

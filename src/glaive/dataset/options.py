@@ -40,6 +40,9 @@ class WriteOptions:
         Shown with the version.
     initial_bases
         Base paths of a dataset that is created.
+    auto_cleanup
+        ``interval`` in versions and ``older_than_seconds``: after how many commits old versions
+        of a dataset that is created or overwritten are cleaned up.
     progress
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     encoding_options
@@ -58,6 +61,7 @@ class WriteOptions:
     transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     commit_message: str | None = None
     initial_bases: tuple[DatasetBasePath, ...] = ()
+    auto_cleanup: Mapping[str, object] | None = field(default=None, hash=False)
     progress: Any = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
     blobs: BlobOptions = field(default_factory=BlobOptions)
@@ -84,6 +88,7 @@ class WriteOptions:
                 "initial_bases: only a dataset that is created gets them; an overwritten one keeps "
                 "its own"
             )
+        self.cleanup_config()
         texts: list[tuple[object, object]] = [
             *self.transaction_properties.items(),
             ("commit_message", self.commit_message or ""),
@@ -94,3 +99,32 @@ class WriteOptions:
                     f"transaction_properties and commit_message: expected text, found {key!r}: "
                     f"{text!r}"
                 )
+
+    def cleanup_config(self) -> dict[str, str]:
+        """Entries of the table's configuration that ``auto_cleanup`` comes to.
+
+        Raises
+        ------
+        OptionError
+            It has other keys, or values that are no whole numbers.
+        """
+        given = dict(self.auto_cleanup or {})
+        config = {}
+        for name, key, unit in (
+            ("interval", "lance.auto_cleanup.interval", ""),
+            ("older_than_seconds", "lance.auto_cleanup.older_than", "s"),
+        ):
+            if name not in given:
+                continue
+            value = given.pop(name)
+            if not isinstance(value, int) or value < (name == "interval"):
+                raise OptionError(
+                    f"auto_cleanup_options: expected a whole number for {name!r}, found {value!r}"
+                )
+            config[key] = f"{value}{unit}"
+        if given:
+            raise OptionError(
+                "auto_cleanup_options: expected 'interval' and 'older_than_seconds', found "
+                f"{', '.join(map(repr, given))}"
+            )
+        return config

@@ -222,7 +222,10 @@ def _commit(
         operation = Append(fragments)
     else:
         operation = Overwrite(
-            fragments=fragments, schema=target.schema, base_paths=target.new_bases
+            fragments=fragments,
+            schema=target.schema,
+            config=options.cleanup_config(),
+            base_paths=target.new_bases,
         )
     base = target.base
     transaction = Transaction(

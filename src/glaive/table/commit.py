@@ -163,13 +163,15 @@ class _Commit:
             if put_manifest(self.store, version, scheme, pieces, self.transaction.uuid):
                 if not options.detached:
                     write_hint(self.store, version)
-                return Manifest(
+                made = Manifest(
                     draft.wire,
                     where=self.store.full(manifest_path(version, scheme)),
                     scheme=scheme,
                     transaction=encoded,
                     index_section=draft.index_section,
                 )
+                self._clean_up(made)
+                return made
             took = took or time.perf_counter() - started
             if attempt < options.max_retries:
                 _wait(attempt, took)
@@ -211,6 +213,15 @@ class _Commit:
         fragment = base.fragment(base.position_of(fragment_id))
         ids = load_lineage(self.store, base, fragment, "row_ids")
         return ids, load_lineage(self.store, base, fragment, "created_at")
+
+    def _clean_up(self, made: Manifest) -> None:
+        """Remove old versions if the table's configuration asks for it now."""
+        if self.base is None or self.options.detached or not made.config:
+            return
+        from glaive.table.auto_cleanup import INTERVAL, clean_after
+
+        if INTERVAL in made.config:
+            clean_after(self.store, self.base, made)
 
     def _write_deletions(self) -> None:
         """Write the deletion files that a rebase has made necessary."""

@@ -1,0 +1,98 @@
+"""Clean up old versions every so many commits, where a table's configuration asks for it.
+
+=============================== =========================================================
+key                             meaning
+=============================== =========================================================
+``lance.auto_cleanup.interval``  after every so many versions
+``….older_than``                 only versions older than this: ``14d``, ``1h 30m``; all
+``….retain_versions``            keep as many of the newest
+``….delete_rate_limit``          files per second, at most
+=============================== =========================================================
+
+A clean-up that fails leaves the commit as it is: it is logged, and the next one tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from glaive.errors import GlaiveError, OptionError
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.table.cleanup import CleanupPolicy, delete_planned, plan_cleanup
+from glaive.table.refs import root_store
+
+__all__ = ["INTERVAL", "OLDER_THAN", "clean_after", "duration"]
+
+INTERVAL: Final = "lance.auto_cleanup.interval"
+OLDER_THAN: Final = "lance.auto_cleanup.older_than"
+_RETAIN: Final = "lance.auto_cleanup.retain_versions"
+_RATE: Final = "lance.auto_cleanup.delete_rate_limit"
+
+_logger = logging.getLogger(__name__)
+
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*")
+_DAY: Final = 86_400.0
+_SECONDS: Final = {
+    **dict.fromkeys(("nsec", "ns", "nanos"), 1e-9),
+    **dict.fromkeys(("usec", "us", "µs", "micros"), 1e-6),
+    **dict.fromkeys(("ms", "msec", "millis"), 1e-3),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), _DAY),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * _DAY),
+    **dict.fromkeys(("M", "month", "months"), 30.44 * _DAY),
+    **dict.fromkeys(("y", "year", "years"), 365.25 * _DAY),
+}
+
+
+def duration(text: str) -> timedelta:
+    """A time span such as ``14d`` or ``1h 30m``; a number alone is seconds.
+
+    Raises
+    ------
+    OptionError
+        It is none.
+    """
+    at, seconds = 0, 0.0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or part[2] not in _SECONDS:
+            raise OptionError(f"expected a time span such as 14d or 1h 30m, found {text!r}")
+        seconds += float(part[1]) * _SECONDS[part[2]]
+        at = part.end()
+    if not text.strip():
+        raise OptionError("expected a time span such as 14d or 1h 30m, found nothing")
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise OptionError(f"the time span {text!r} is too long") from None
+
+
+def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
+    """Clean up if it is time: called with the version that was made and the one before it.
+
+    The version before stays, too: others may be reading it.
+    """
+    config: Mapping[str, str] = made.config
+    try:
+        interval = int(config[INTERVAL])
+        if interval > 0 and made.version % interval:  # as pylance: 0 is every version
+            return
+        retain = config.get(_RETAIN)
+        policy = CleanupPolicy(
+            older_than=duration(config.get(OLDER_THAN, "0s")),
+            retain_versions=None if retain is None else int(retain),
+            error_if_tagged=False,
+        )
+        root = root_store(store, before.wire.branch or None)
+        rate = config.get(_RATE)
+        plan = plan_cleanup(store, root, before, policy)
+        delete_planned(store, plan, rate=None if rate is None else int(rate))
+    except (GlaiveError, ValueError) as error:
+        _logger.warning("old versions of %s were not cleaned up: %s", store.uri, error)
