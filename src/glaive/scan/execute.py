@@ -19,7 +19,7 @@ from glaive.config import settings
 from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, value_bytes, windows
+from glaive.scan.plan import WINDOW_BYTES, FragmentRows, ScanPlan, plan_scan, value_bytes, windows
 from glaive.scan.small import SmallFragments, find_small
 from glaive.scan.view import View
 from glaive.types import ByteRange, RowRange
@@ -116,7 +116,7 @@ def _stream_windows(
         _windows(view, ranges),
         small=rows * len(schema) <= _INLINE_VALUES,
         mapped=_is_mapped(view, ranges),
-        ahead=options.batch_readahead,
+        ahead=options.windows_ahead(WINDOW_BYTES, mapped=_is_mapped(view, ranges)),
         in_order=options.scan_in_order,
     ):
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)

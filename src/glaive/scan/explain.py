@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from glaive.io.stats import counters_of
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import plan_all, plan_scan
+from glaive.scan.plan import plan_scan, plan_searched
 from glaive.scan.query import Query, make_query, statistics
 from glaive.scan.view import Views
 
@@ -37,9 +37,7 @@ def explain(query: Query, *, verbose: bool = False) -> str:
     if verbose:
         options, snapshot = query.options, query.view.snapshot
         every = query.picks
-        plan = (
-            plan_all(snapshot, options.fragments) if every else plan_scan(snapshot, options).ranges
-        )
+        plan = plan_searched(snapshot, options) if every else plan_scan(snapshot, options).ranges
         ids = snapshot.manifest.fragment_ids
         indent = "  " * len(lines)
         lines += [f"{indent}fragment {ids[at]}: rows {start}..{stop}" for at, start, stop in plan]
@@ -67,7 +65,7 @@ def _lines(query: Query) -> list[str]:
         plan = plan_scan(snapshot, options)
         lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
         return lines
-    ranges = plan_all(snapshot, options.fragments)
+    ranges = plan_searched(snapshot, options)
     rows = sum(one.stop - one.start for one in ranges)
     deleted = "deleted rows included" if options.include_deleted_rows else "deleted rows left out"
     lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted}")

@@ -20,7 +20,7 @@ from glaive.scan.hits import Hits
 from glaive.scan.metrics import Meter
 from glaive.scan.narrow import narrowed
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, plan_all, row_bytes
+from glaive.scan.plan import FragmentRows, plan_searched, row_bytes
 from glaive.scan.projection import Computed, Output
 from glaive.scan.search import Search
 from glaive.scan.small import SmallFragments, find_small
@@ -49,8 +49,9 @@ _LIMITED_ROWS = 128 * 1024
 
 _ALIGNED = 4096
 
-_AHEAD = 8
-"""Pieces under way when they must be fetched."""
+_AHEAD = 24
+_FETCH_BYTES = 16 * 1024 * 1024
+"""Pieces under way when they must be fetched, and what each may have."""
 
 _BUSY_ROWS = 32 * 1024
 """Rows below which a scan is not worth a second thread."""
@@ -196,7 +197,7 @@ class Picked:
         snapshot, search = self.view.snapshot, self.search
         if search.never:
             return ()
-        return narrowed(snapshot, search, plan_all(snapshot, self.options.fragments))
+        return narrowed(snapshot, search, plan_searched(snapshot, self.options))
 
     def _is_mapped(self, ranges: Sequence[FragmentRows]) -> bool:
         return self.view.fragment(ranges[0].position).mapped
@@ -209,7 +210,8 @@ class Picked:
         for bound, (_, first, stop) in self._opened(ranges):
             start = first
             self.meter.count("fragments_scanned", 1)
-            most = min(rows, _PIECE_BYTES // max(1, row_bytes(bound)))
+            size = _PIECE_BYTES if bound.mapped else _FETCH_BYTES
+            most = min(rows, size // max(1, row_bytes(bound)))
             most = max(_ALIGNED, most // _ALIGNED * _ALIGNED)
             while start < stop:
                 pieces = -(-(stop - start) // most)
@@ -240,9 +242,10 @@ class Picked:
         stream: bool,
     ) -> Iterable[R]:
         """Apply ``work`` to jobs, on the threads that suit; results in order."""
-        in_order, ahead = self.options.scan_in_order, self.options.batch_readahead
+        in_order = self.options.scan_in_order
         if not ranges:
             return []
+        ahead = self.options.windows_ahead(_FETCH_BYTES, mapped=self._is_mapped(ranges))
         if not self._is_mapped(ranges):
             workers = settings.io_concurrency
             return ordered_map(

@@ -43,6 +43,8 @@ def _by_address(
     snapshot: Snapshot, condition: Condition, ranges: Sequence[FragmentRows]
 ) -> Sequence[FragmentRows]:
     ids = snapshot.manifest.fragment_ids
+    if not len(ids):
+        return ranges
     if isinstance(condition, IsOneOf) and not condition.negated:
         wanted = np.unique(numbers(condition))
         order = np.argsort(ids)

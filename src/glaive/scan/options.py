@@ -81,6 +81,9 @@ class ScanOptions:
         scan then counts its requests, and opens files for itself.
     fragments
         Ids of the only fragments to read, in this order.
+    range_before
+        First and last (excluded) of the rows to look at, counted over live rows of the
+        fragments before the filter. For those who share a scan among several workers.
     use_cache
         With ``False`` the scan opens files for itself: the session is neither asked nor
         filled. For scans of all there is, which would drive out what others use.
@@ -108,6 +111,7 @@ class ScanOptions:
     io_buffer_size: int | None = None
     scan_stats_callback: Callable[[ScanStatistics], object] | None = None
     fragments: tuple[int, ...] | None = None
+    range_before: tuple[int, int] | None = None
     blob_handling: str = "blobs_descriptions"
     use_cache: bool = True
 
@@ -115,6 +119,12 @@ class ScanOptions:
     def blobs(self) -> BlobHandling:
         """What ``blob_handling`` comes to."""
         return "values" if self.blob_handling == "all_binary" else "descriptions"
+
+    def windows_ahead(self, size: int, *, mapped: bool) -> int | None:
+        """Windows of ``size`` bytes that may be under way; None where nothing was said."""
+        if self.batch_readahead is not None or self.io_buffer_size is None or mapped:
+            return self.batch_readahead
+        return max(1, self.io_buffer_size // size)
 
     @classmethod
     def of(cls, **given: Any) -> ScanOptions:
@@ -153,6 +163,8 @@ class ScanOptions:
             )
         if "fragments" in kept:
             kept["fragments"] = _fragment_ids(kept["fragments"])
+        if "range_before" in kept:
+            kept["range_before"] = _row_range(kept["range_before"])
         _check_query(kept)
         return cls(**kept)
 
@@ -205,6 +217,11 @@ def _check_query(kept: dict[str, Any]) -> None:
         raise OptionError(
             "strict_batch_size and batch_size_bytes: batches of so many rows may have more "
             "bytes. Leave one of them out."
+        )
+    if kept.get("include_deleted_rows") and "range_before" in kept:
+        raise OptionError(
+            "range_before and include_deleted_rows: the range is of live rows. "
+            "Leave one of them out."
         )
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
@@ -260,6 +277,14 @@ def _fragment_ids(given: object) -> tuple[int, ...]:
     if not isinstance(given, Iterable):
         raise OptionError(f"fragments: expected a list of fragments or ids, found {given!r}")
     return tuple(_whole("fragments", getattr(one, "fragment_id", one), 0) for one in given)
+
+
+def _row_range(given: object) -> tuple[int, int]:
+    pair = tuple(given) if isinstance(given, Iterable) else ()
+    if len(pair) != 2:
+        raise OptionError(f"range_before: expected first and last row, found {given!r}")
+    start, stop = (_whole("range_before", one, 0) for one in pair)
+    return start, max(start, stop)
 
 
 def shows_options(method: F) -> F:

@@ -19,10 +19,12 @@ from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
 __all__ = [
+    "WINDOW_BYTES",
     "FragmentRows",
     "ScanPlan",
     "plan_all",
     "plan_scan",
+    "plan_searched",
     "row_bytes",
     "value_bytes",
     "windows",
@@ -58,12 +60,27 @@ class ScanPlan:
 
 
 def plan_scan(snapshot: Snapshot, options: ScanOptions) -> ScanPlan:
-    """Turn ``fragments``, ``limit`` and ``offset`` into row ranges; reads no data file."""
-    if options.limit is None and options.offset == 0:
-        positions = snapshot.positions_of(options.fragments)
+    """Turn ``fragments``, ``range_before``, ``limit`` and ``offset`` into row ranges.
+
+    Reads no data file.
+    """
+    positions = snapshot.positions_of(options.fragments)
+    if options.limit is None and options.offset == 0 and options.range_before is None:
         live = int(snapshot.live_counts[list(positions)].sum())
         return ScanPlan(plan_all(snapshot, options.fragments), live)
-    return _limited(snapshot, options, snapshot.positions_of(options.fragments))
+    first, last = options.range_before or (0, None)
+    first += options.offset
+    if options.limit is not None:
+        last = first + options.limit if last is None else min(last, first + options.limit)
+    return _between(snapshot, positions, first, last)
+
+
+def plan_searched(snapshot: Snapshot, options: ScanOptions) -> Sequence[FragmentRows]:
+    """The rows that a filter or an order looks at: limit and offset count what comes out."""
+    if options.range_before is None:
+        return plan_all(snapshot, options.fragments)
+    positions = snapshot.positions_of(options.fragments)
+    return _between(snapshot, positions, *options.range_before).ranges
 
 
 def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[FragmentRows, ...]:
@@ -83,11 +100,14 @@ def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[Fragm
     return ranges
 
 
-def _limited(snapshot: Snapshot, options: ScanOptions, positions: Sequence[int]) -> ScanPlan:
+def _between(
+    snapshot: Snapshot, positions: Sequence[int], first: int, last: int | None
+) -> ScanPlan:
+    """Live rows ``first`` to ``last`` of some fragments, as far as there are."""
     counts = snapshot.live_counts
     total = int(counts[list(positions)].sum())
-    first = min(options.offset, total)
-    last = total if options.limit is None else min(total, first + options.limit)
+    last = total if last is None else min(last, total)
+    first = min(first, last)
     ranges: list[FragmentRows] = []
     before = 0
     for position in positions:
