@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.dataset.commits import commit_operation
-from glaive.dataset.found_rows import delete_rows, offsets_by_fragment
-from glaive.dataset.scanner import Scanner
+from glaive.dataset.found_rows import delete_rows, rows_where
 from glaive.errors import OptionError
 from glaive.expr.filters import bind_filter
 from glaive.format.manifest import Manifest
-from glaive.scan.system import ROW_ADDRESS, SYSTEM_COLUMNS
-from glaive.scan.view import Views
+from glaive.scan.system import SYSTEM_COLUMNS
 from glaive.table.operations.delete import Delete
 
 if TYPE_CHECKING:
@@ -36,8 +32,7 @@ def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tupl
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:
         return truncate(dataset, text)
-    rows = offsets_by_fragment(addresses_where(dataset, predicate))
-    deleted = delete_rows(dataset, rows)
+    deleted = delete_rows(dataset, rows_where(dataset, predicate))
     operation = Delete(
         updated=deleted.updated,
         removed=deleted.removed,
@@ -52,12 +47,3 @@ def truncate(dataset: OpenedVersion, predicate: str = "true") -> tuple[Manifest,
     ids = tuple(dataset.manifest.fragment_ids.tolist())
     count = dataset.snapshot.num_rows
     return commit_operation(dataset, Delete(removed=ids, predicate=predicate)), count
-
-
-def addresses_where(dataset: OpenedVersion, predicate: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """Addresses of the rows that pass, in the order of the dataset."""
-    views = Views(dataset.snapshot)
-    scanner = Scanner.of(views, columns=[ROW_ADDRESS], filter=predicate)
-    column: pa.ChunkedArray[Any] = scanner.to_table().column(ROW_ADDRESS)
-    found: np.ndarray[Any, np.dtype[np.uint64]] = column.to_numpy()
-    return found

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.format.fragment import Fragment
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.view import Views
 from glaive.table.deletions import add_deletions
 from glaive.table.protocol import Offsets
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["DeletedRows", "delete_rows", "offsets_by_fragment"]
+__all__ = ["DeletedRows", "delete_rows", "offsets_by_fragment", "rows_where"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,23 @@ class DeletedRows:
         return sum(len(offsets) for offsets in self.affected.values())
 
 
+def rows_where(dataset: OpenedVersion, predicate: Any) -> dict[int, Offsets]:
+    """Physical offsets of the live rows that pass, ascending, by fragment id."""
+    options = ScanOptions.of(filter=predicate)
+    parts: dict[int, list[NDArray[np.int64]]] = {}
+    query = make_query(Views(dataset.snapshot), options, counting=True)
+    for fragment_id, rows in query.places():
+        parts.setdefault(fragment_id, []).append(rows)
+    return {
+        one: (rows[0] if len(rows) == 1 else np.concatenate(rows)).astype(np.uint32)
+        for one, rows in parts.items()
+    }
+
+
 def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
     """Physical offsets by fragment id, ascending, from row addresses in any order."""
-    addresses = np.sort(addresses)
+    if not (addresses[1:] > addresses[:-1]).all():
+        addresses = np.sort(addresses)
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
     offsets = addresses.astype(np.uint32)  # the low half
     cuts = np.flatnonzero(np.diff(fragments)) + 1

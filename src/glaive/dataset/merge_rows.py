@@ -15,8 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataset.conform import conform, match_schema
-from glaive.dataset.delete import addresses_where
-from glaive.dataset.found_rows import delete_rows, offsets_by_fragment
+from glaive.dataset.found_rows import delete_rows, offsets_by_fragment, rows_where
 from glaive.dataset.matching import SourceKeys
 from glaive.dataset.merge_insert import MergeClauses, primary_key
 from glaive.dataset.moved_rows import write_moved
@@ -243,7 +242,12 @@ def _unmatched(dataset: OpenedVersion, clauses: MergeClauses, matches: _Matches)
         return np.empty(0, np.uint64)
     if clauses.by_source_condition is None:
         return matches.others
-    passing = addresses_where(dataset, clauses.by_source_condition)
+    rows = rows_where(dataset, clauses.by_source_condition)
+    if not rows:
+        return np.empty(0, np.uint64)
+    passing = np.concatenate(
+        [offsets.astype(np.uint64) + np.uint64(one << 32) for one, offsets in rows.items()]
+    )
     return np.setdiff1d(passing, matches.addresses, assume_unique=True)
 
 

@@ -9,6 +9,7 @@ Specification: "Deletion files" in ``docs/format``.
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 import numpy as np
@@ -57,7 +58,9 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
     if bitmap:
         from pyroaring import BitMap
 
-        serialized: bytes = BitMap(offsets).serialize()
+        # Of all that pyroaring takes, an array is by far the quickest.
+        numbers = array("I", offsets.astype(np.uint32).tobytes())
+        serialized: bytes = BitMap(numbers).serialize()
         return serialized
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.config import settings
 from glaive.io.pool import gather, ordered_map, worker_count
@@ -103,6 +105,23 @@ class Picked:
         ranges = self._ranges()
         return self._run(work, self._pieces(ranges), ranges, stream=stream)
 
+    def places(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Id of each fragment with rows that pass, and these, physical and ascending.
+
+        A fragment may come several times, with rows behind those before. Limit and offset are
+        not regarded.
+        """
+        for part in self._parts():
+            if isinstance(part, SmallFragments):
+                cells = part.cells(self.view)
+                if cells is not None:
+                    self.meter.count("rows_scanned", cells.count)
+                    yield from part.places(self.view, self.search.passing(cells))
+                    continue
+            ranges = part.ranges if isinstance(part, SmallFragments) else part
+            for found in self._run(self._place, self._pieces(ranges), ranges, stream=False):
+                yield from found
+
     def hits(self) -> Iterator[Hits]:
         """The rows, in order, within limit and offset; columns are not made."""
         skip, left = self.options.offset, self.options.limit
@@ -151,6 +170,10 @@ class Picked:
     def _count(self, job: tuple[BoundFragment, RowRange]) -> int:
         bound, (start, stop) = job
         return sum(hits.count for hits in self.search.find(bound, start, stop))
+
+    def _place(self, job: tuple[BoundFragment, RowRange]) -> list[tuple[int, NDArray[np.int64]]]:
+        bound, (start, stop) = job
+        return [(bound.fragment.id, hits.rows) for hits in self.search.find(bound, start, stop)]
 
     def columns(self, hits: Hits) -> Chunk:
         """Columns of some rows."""

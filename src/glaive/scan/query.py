@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.io.stats import IOStats, counters_of
 from glaive.scan.execute import as_table, read_table, rebatch, stream
@@ -98,6 +100,10 @@ class Query:
             rows = max(0, int(snapshot.manifest.physical_rows[positions].sum()) - options.offset)
             return rows if options.limit is None else min(rows, options.limit)
         return plan_scan(self.view.snapshot, options).rows
+
+    def places(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Where the rows of the result are; see :meth:`Picked.places`."""
+        return self._picked(Meter()).places()
 
     def _picked(self, meter: Meter) -> Picked:
         options = self.options

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,20 @@ class SmallFragments:
         if any(self.deleted):
             flags = flags & self._live(view)
         return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])
+
+    def places(
+        self, view: View, flags: NDArray[np.bool_]
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Id and rows of each fragment that has live rows with a flag."""
+        if any(self.deleted):
+            flags = flags & self._live(view)
+        rows = np.flatnonzero(flags)
+        starts = list(accumulate((one.stop for one in self.ranges), initial=0))
+        cuts = np.searchsorted(rows, starts).tolist()
+        ids = view.snapshot.manifest.fragment_ids
+        for at, (first, last) in enumerate(pairwise(cuts)):
+            if first < last:
+                yield int(ids[self.ranges[at].position]), rows[first:last] - starts[at]
 
     def _system(self, view: View, name: str) -> Any:
         snapshot = view.snapshot
