@@ -44,7 +44,12 @@ WORDS = {"OR": OR, "AND": AND, "IS": IS, "LIKE": LIKE, "ILIKE": LIKE, "BETWEEN":
 NEGATABLE = {"LIKE", "ILIKE", "BETWEEN", "IN"}
 
 NO_OPERAND = {"AND", "OR", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", "ESCAPE", "WHEN", "THEN", "END"}
-"""Words that cannot start an operand; a column of such a name stands in back-ticks."""
+"""Words that cannot start an operand."""
+KEYWORDS = NO_OPERAND | {
+    "ARRAY", "CASE", "CAST", "CURRENT_DATE", "CURRENT_TIMESTAMP", "EXISTS", "EXTRACT", "FALSE",
+    "INTERVAL", "NOT", "NULL", "SELECT", "TRUE", "TRY_CAST", "WITH",
+}  # fmt: skip
+"""Words that mean something in some places: as names they are written in back-ticks."""
 
 INSTEAD = {
     "~": "call regexp_like(text, pattern)",
@@ -235,7 +240,7 @@ class _Parser(Cursor):
             raise self.wrong("expected a name after '.'", token.at)
         return tree.Member(left, token.value, at=at)
 
-    # ----------------------------------------------------------------- operands
+    # --- operands
 
     def operand(self) -> Node:
         token = self.advance()
@@ -262,9 +267,7 @@ class _Parser(Cursor):
                 raise self.wrong("a subquery is not a filter", token.at)
             node = self.expression(0)
             if self.is_sign(","):
-                raise self.wrong(
-                    "a tuple is not a filter; compare the columns one by one", token.at
-                )
+                raise self.wrong("a tuple is not a filter; compare column by column", token.at)
             self.expect(")", f"for the bracket at {token.at + 1}")
             return node
         if token.value == "-":
@@ -330,7 +333,8 @@ class _Parser(Cursor):
             parts.append(part.value)
             if len(parts) > MAX_DEPTH:
                 raise self.wrong(f"a name has more than {MAX_DEPTH} parts")
-        return tree.Name(tuple(parts), token.kind is Kind.QUOTED, at=token.at)
+        exact = token.kind is Kind.QUOTED or token.upper in KEYWORDS
+        return tree.Name(tuple(parts), exact, at=token.at)
 
     def called(self, token: Token) -> Node:
         word, at = token.upper, token.at

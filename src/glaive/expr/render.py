@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.expr import tree
-from glaive.expr.parse import AND, EQUAL, IS, LIKE, NO_OPERAND, NOT, OR, PLUS, SHIFT, TIMES
+from glaive.expr.parse import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
 from glaive.expr.write_text import written
@@ -29,10 +29,6 @@ _BINDING = {
     ">>": SHIFT,
 }
 _PLAIN = re.compile(r"[^\W\d]\w*")
-_RESERVED = NO_OPERAND | {
-    "ARRAY", "CASE", "CAST", "CURRENT_DATE", "CURRENT_TIMESTAMP", "EXISTS", "EXTRACT", "FALSE",
-    "INTERVAL", "NOT", "NULL", "SELECT", "TRUE", "TRY_CAST", "WITH",
-}  # fmt: skip
 _UNORDERED = 1
 """How tight IS DISTINCT FROM binds: it takes all that follows."""
 
@@ -95,7 +91,9 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
             return f"{name}({', '.join(map(render, arguments))})", _ATOM
         case tree.Member(operand, name):
             inner = (
-                f"({render(operand)})" if isinstance(operand, tree.Name) else _in(operand, _ATOM)
+                f"({render(operand)})"
+                if isinstance(operand, tree.Name | Literal)
+                else _in(operand, _ATOM)
             )
             return f"{inner}.{_name(name)}", _ATOM
         case tree.Subscript(operand, index):
@@ -120,7 +118,7 @@ def _like(node: tree.Like) -> tuple[str, int]:
 
 
 def _name(name: str, *, always: bool = False) -> str:
-    if not always and _PLAIN.fullmatch(name) and name.upper() not in _RESERVED:
+    if not always and _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
         return name
     return f"`{name.replace('`', '``')}`"
 

@@ -150,7 +150,7 @@ class Literal(_Placed):
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[type, object]:
+    def _key(self) -> tuple[object, object]:
         value = self.value
         if isinstance(value, float):  # NaN equals itself, the zeros differ
             value = struct.pack("<d", value)
