@@ -11,7 +11,7 @@ ARGS ?=
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint types layers warmup oldest format spec bench protos dist clean
+.PHONY: help demo test test-fast nightly lint types layers warmup oldest format spec bench protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -24,6 +24,10 @@ test: lint types layers warmup ## All that a pull request must pass
 
 test-fast: warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not spark and not slow" $(ARGS)
+
+nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels $(ARGS)
 
 oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(BIN)/python -m venv --clear $(VENV)/oldest
