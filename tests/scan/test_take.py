@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
+from glaive.io.counting import CountingStore
+from glaive.io.uri import open_store
+from glaive.scan.addresses import take_ids
 from glaive.scan.fragment import bind_fragment
 from glaive.scan.view import Views
+from glaive.table.load import open_latest
 
 ROWS = 3000
 TABLE = pa.table(
@@ -145,3 +149,37 @@ def test_many_rows_of_many_fragments(dataset: LanceDataset) -> None:
     assert dataset.take(inside, ["id", "meta"]).equals(
         TABLE.select(["id", "meta"]).take(pa.array(inside))
     )
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_rows_by_id_in_any_order_repeats_allowed(tmp_path: Path, stable: bool) -> None:
+    opened = glaive.write_dataset(
+        TABLE, tmp_path, max_rows_per_file=1100, enable_stable_row_ids=stable
+    )
+    view = Views(opened.snapshot).take(("id", "meta.x"))
+    wanted = [2999, 5, 5, 1100, 0]
+    ids = opened.to_table(["_rowid"])["_rowid"].to_numpy()[wanted]
+    assert take_ids(view, ids)["id"].to_pylist() == wanted
+    nowhere = np.append(ids, np.uint64(7 << 40))
+    assert take_ids(view, nowhere).num_rows == len(wanted)
+    assert take_ids(view, []).schema == view.schema
+
+
+def test_an_address_behind_the_rows_of_a_fragment_is_named(tmp_path: Path) -> None:
+    opened = glaive.write_dataset(TABLE, tmp_path)
+    with pytest.raises(RowIndexError, match="address 5000: its fragment has 3000 rows"):
+        take_ids(Views(opened.snapshot).take(None), [5000])
+
+
+def test_expressions_cost_no_more_requests_than_their_columns(tmp_path: Path) -> None:
+    glaive.write_dataset(TABLE, tmp_path)
+    store = CountingStore(open_store(tmp_path))
+    opened = LanceDataset(store, open_latest(store))
+    rows = [7, 2000, 7]
+    for columns in (["id", "half"], {"a": "id + half", "b": "id * 2", "c": "half"}):
+        opened.take(rows, columns)
+        store.reset()
+        found = opened.take(rows, columns)
+        assert found.num_rows == 3
+        assert store.requests <= 2
+    assert found["b"].to_pylist() == [14, 4000, 14]

@@ -95,7 +95,9 @@ class Picked:
                         yield found
                     continue
             ranges = part.ranges if isinstance(part, SmallFragments) else part
-            for chunk in self._run(self._work, self._pieces(ranges), ranges, stream=stream):
+            # The first batch of a stream should not wait for half a million rows.
+            rows = _LIMITED_ROWS if stream and not self.search.is_direct else None
+            for chunk in self._run(self._work, self._pieces(ranges, rows), ranges, stream=stream):
                 yield from chunk
 
     def map(
