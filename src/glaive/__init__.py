@@ -13,25 +13,30 @@ if TYPE_CHECKING:
     from glaive.config import settings
     from glaive.dataset.base_paths import DatasetBasePath
     from glaive.dataset.blobs import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
-    from glaive.dataset.cleanup import CleanupStats
+    from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragment import LanceFragment
     from glaive.dataset.fragment_metadata import FragmentMetadata
     from glaive.dataset.index_metadata import Index
     from glaive.dataset.lance_operation import LanceOperation
+    from glaive.dataset.merge_insert import MergeInsertBuilder
     from glaive.dataset.open import dataset, write_dataset
     from glaive.dataset.scanner import Scanner
     from glaive.dataset.transactions import Transaction
+    from glaive.dataset.udf import BatchUDF, batch_udf
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
+    from glaive.scan.metrics import ScanStatistics
     from glaive.scan.ordering import ColumnOrdering
     from glaive.scan.session import Session
 
 __all__ = [
+    "BatchUDF",
     "Blob",
     "BlobArray",
     "BlobFile",
     "BlobType",
+    "CleanupExplanation",
     "CleanupStats",
     "ColumnOrdering",
     "DatasetBasePath",
@@ -42,9 +47,12 @@ __all__ = [
     "LanceFragment",
     "LanceOperation",
     "LanceSchema",
+    "MergeInsertBuilder",
+    "ScanStatistics",
     "Scanner",
     "Session",
     "Transaction",
+    "batch_udf",
     "blob_array",
     "blob_field",
     "dataset",
@@ -55,6 +63,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CleanupExplanation": "glaive.dataset.cleanup",
+    "ScanStatistics": "glaive.scan.metrics",
+    "MergeInsertBuilder": "glaive.dataset.merge_insert",
+    "BatchUDF": "glaive.dataset.udf",
+    "batch_udf": "glaive.dataset.udf",
     "CleanupStats": "glaive.dataset.cleanup",
     "Transaction": "glaive.dataset.transactions",
     "LanceOperation": "glaive.dataset.lance_operation",
