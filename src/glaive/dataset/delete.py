@@ -17,7 +17,7 @@ from glaive.table.operations.delete import Delete
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["addresses_where", "delete_where", "truncate"]
+__all__ = ["delete_where", "truncate"]
 
 
 def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tuple[Manifest, int]:

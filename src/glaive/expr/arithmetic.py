@@ -37,9 +37,14 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
     FilterError
         A whole number or a decimal is divided by zero, or a decimal or a time is too large.
     """
-    left, right = _full(left, rows), _full(right, rows)
+    left = _full(left, rows)
     kind = left.type
     types = pa.types
+    if isinstance(right, pa.Scalar):
+        found = _by_constant(op, left, right)
+        if found is not None:
+            return found
+    right = _full(right, rows)
     if types.is_null(kind) or types.is_null(right.type):
         return pa.nulls(rows, right.type if types.is_null(kind) else kind)
     try:
@@ -105,6 +110,34 @@ def _whole(op: str, left: Any, right: Any) -> Any:
         with np.errstate(over="ignore"):
             found = np.where(special, np.subtract(over.dtype.type(0), over), found)
     return pa.array(found, left.type, mask=nulls)
+
+
+def _by_constant(op: str, left: Any, right: Any) -> Any:
+    """The same for one valid number on the right, several times quicker; ``None`` for others."""
+    kind = left.type
+    if kind != right.type or not right.is_valid or not pa.types.is_primitive(kind):
+        return None
+    whole = pa.types.is_integer(kind)
+    floating = pa.types.is_floating(kind) and kind.bit_width > 16
+    if (whole and op in {"+", "-", "*"}) or (floating and op in {"+", "-", "*", "/"}):
+        return _PLAIN[op](left, right)
+    if not whole or op not in {"/", "%"}:
+        return None
+    number = right.as_py()
+    over = _numbers(left)
+    if not 0 < number <= np.iinfo(over.dtype).max:
+        return None
+    by = over.dtype.type(number)
+    if op == "/":
+        return pa.array(_cut(over, by), kind, mask=_nulls(left))
+    rest = over // by  # numpy divides by one number far quicker than it finds remainders
+    rest *= by
+    np.subtract(over, rest, out=rest)
+    if over.dtype.kind == "i":  # the remainder has the sign of what is divided
+        below = over < 0
+        if below.any():
+            rest -= by * (below & (rest != 0))
+    return pa.array(rest, kind, mask=_nulls(left))
 
 
 def _cut(over: Any, by: Any) -> Any:
