@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from glaive.errors import OptionError
+from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 
-__all__ = ["DatasetBasePath", "numbered"]
+__all__ = ["DatasetBasePath", "base_paths_of", "numbered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +71,13 @@ def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]
         )
         for base in bases
     )
+
+
+def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
+    """The base paths of a version, by id."""
+    return {
+        base.id: DatasetBasePath(
+            base.path, base.name if base.HasField("name") else None, base.is_dataset_root, base.id
+        )
+        for base in manifest.wire.base_paths
+    }

@@ -8,39 +8,41 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataset.fragment_changes import FragmentChanges
+from glaive.dataset.fragment_metadata import FragmentMetadata
 from glaive.dataset.scanner import Scanner
-from glaive.errors import RowIndexError
-from glaive.format.fragment import DataFile, Fragment
+from glaive.errors import OptionError, RowIndexError
+from glaive.format.fragment import DataFile
 from glaive.format.paths import deletion_file_path
 from glaive.scan.options import ScanOptions, shows_options
-from glaive.scan.projection import column_names
+from glaive.scan.projection import Columns, column_names
+from glaive.scan.system import ROW_ADDRESS
 from glaive.scan.take import positions, take
-from glaive.scan.view import Views
 
-__all__ = ["LanceFragment"]
+__all__ = ["FragmentSession", "LanceFragment"]
 
 
-class LanceFragment:
+class LanceFragment(FragmentChanges):
     """A horizontal part of one version of a dataset. Made by ``dataset.get_fragments()``.
 
     It stays at that version when the dataset moves to another one.
     """
 
-    __slots__ = ("_position", "_views", "metadata")
-
-    def __init__(self, views: Views, position: int) -> None:
-        self._views = views
-        self._position = position
-        self.metadata: Fragment = views.snapshot.manifest.fragment(position)
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        files = [file.path for file in self.metadata.files]
+        files = [file.path for file in self._stored.files]
         return f"LanceFragment(id={self.fragment_id}, data_files={files})"
+
+    @property
+    def metadata(self) -> FragmentMetadata:
+        """Id, files and deletions, as ``LanceOperation`` takes them."""
+        return FragmentMetadata.of(self._stored)
 
     @property
     def fragment_id(self) -> int:
         """Identity within the dataset."""
-        return self.metadata.id
+        return self._stored.id
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,9 +50,17 @@ class LanceFragment:
         return self._views.snapshot.manifest.schema.presented()
 
     @property
+    def physical_schema(self) -> pa.Schema:
+        """Schema of the columns that its files have; the others are null."""
+        schema = self._views.snapshot.manifest.schema
+        stored = {number for file in self._stored.files for number in file.fields}
+        there = [top.name for top in schema.fields if any(one.id in stored for one in top.walk())]
+        return pa.schema([schema.presented().field(name) for name in there])
+
+    @property
     def physical_rows(self) -> int:
         """Rows in the files, deleted ones included."""
-        return self.metadata.physical_rows
+        return self._stored.physical_rows
 
     @property
     def num_deletions(self) -> int:
@@ -62,11 +72,11 @@ class LanceFragment:
 
     def data_files(self) -> list[DataFile]:
         """The files that hold the fragment's columns."""
-        return list(self.metadata.files)
+        return list(self._stored.files)
 
     def deletion_file(self) -> str | None:
         """Path of the deletion file within the dataset, if rows are deleted."""
-        file = self.metadata.deletion_file
+        file = self._stored.deletion_file
         if file is None:
             return None
         return deletion_file_path(
@@ -138,3 +148,31 @@ class LanceFragment:
         first = np.int64(self._views.snapshot.row_starts[self._position])
         view = self._views.take(column_names(columns, pruning=True), blobs="values")
         return take(view, rows + first)
+
+    def open_session(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        with_row_address: bool | None = None,
+    ) -> FragmentSession:
+        """Prepare repeated takes of the same columns; with addresses in ``_rowaddr``."""
+        wanted = column_names(columns, pruning=True)
+        if with_row_address:
+            names = self.schema.names if wanted is None else list(wanted)
+            if names and not isinstance(names[0], str):
+                raise OptionError("with_row_address: name it among the expressions instead")
+            wanted = (*names, ROW_ADDRESS)
+        return FragmentSession(self, wanted)
+
+
+class FragmentSession:
+    """Takes rows of one fragment; made by ``LanceFragment.open_session``."""
+
+    __slots__ = ("_columns", "_fragment")
+
+    def __init__(self, fragment: LanceFragment, columns: Columns | None) -> None:
+        self._fragment = fragment
+        self._columns: Any = None if columns is None else list(columns)
+
+    def take(self, indices: object) -> pa.Table:
+        """Rows by position among the live rows of the fragment, in the order given."""
+        return self._fragment.take(indices, self._columns)

@@ -80,7 +80,7 @@ def replace_in_fragments(
     offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
     updated: list[Fragment] = []
     changed: dict[int, bytes] = {}
-    view = view_of(dataset, columns.names)
+    view = view_of(dataset.snapshot, columns.names)
     for fragment_id in np.unique(fragments).tolist():
         here = fragments == fragment_id
         position = dataset.manifest.position_of(fragment_id)
@@ -88,7 +88,7 @@ def replace_in_fragments(
         picked: Any = pa.array(source[here])
         new = rows.select(columns.names).take(picked)
         batches = replaced_values(physical_rows(view, position), offsets[here], new)
-        file = write_column_file(dataset, fragment, columns, batches)
+        file = write_column_file(dataset.snapshot, fragment, columns, batches)
         updated.append(replace_files(fragment, file))
         changed[fragment_id] = bitmap_of(offsets[here].astype(np.uint32))
     return Update(

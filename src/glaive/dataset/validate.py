@@ -1,0 +1,159 @@
+"""``validate``: whether a version of a dataset is whole, and what is wrong if it is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
+from glaive.format.flags import Feature
+from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
+from glaive.format.paths import INDICES
+from glaive.scan.snapshot import Snapshot
+from glaive.table.deletions import load_deletions
+from glaive.table.indices import covered_fragments
+from glaive.table.lineage import load_lineage
+
+__all__ = ["validate_fragment", "validate_version"]
+
+
+def validate_version(snapshot: Snapshot) -> None:
+    """Check all that manifest, files and indices say about each other.
+
+    Raises
+    ------
+    CorruptFileError
+        Something does not fit; the message names it.
+    DataFileMissingError
+        A file is not there.
+
+    Notes
+    -----
+    Opens every data file and reads every deletion file, but no values.
+    """
+    manifest = snapshot.manifest
+    ids = manifest.fragment_ids.tolist()
+    twice = [one for one, times in Counter(ids).items() if times > 1]
+    if twice:
+        raise _wrong(snapshot, "fragment ids", "each once", f"{twice[0]} twice")
+    if ids and max(ids) > manifest.max_fragment_id:
+        raise _wrong(
+            snapshot, "highest fragment id", f"{max(ids)} or more", f"{manifest.max_fragment_id}"
+        )
+    row_ids = [validate_fragment(snapshot, position) for position in range(len(ids))]
+    if manifest.uses(Feature.STABLE_ROW_IDS) and row_ids:
+        _check_row_ids(snapshot, np.concatenate(row_ids))
+    _check_indices(snapshot)
+
+
+def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
+    """The same for one fragment; returns stable row ids of its live rows, if it has such."""
+    manifest = snapshot.manifest
+    fragment = manifest.fragment(position)
+    seen: dict[int, str] = {}
+    for file in fragment.files:
+        for number in file.fields:
+            if number == TOMBSTONE:
+                continue
+            if number in seen:
+                raise _wrong(
+                    snapshot,
+                    f"field {number} of fragment {fragment.id}",
+                    "in one data file",
+                    f"in {seen[number]} and {file.path}",
+                )
+            seen[number] = file.path
+        _check_file(snapshot, fragment, file)
+    deleted = load_deletions(snapshot.store, manifest, fragment)
+    if len(deleted) > fragment.physical_rows or (
+        len(deleted) and int(deleted[-1]) >= fragment.physical_rows
+    ):
+        raise _wrong(
+            snapshot,
+            f"deleted rows of fragment {fragment.id}",
+            f"offsets below {fragment.physical_rows}",
+            f"{deleted[-1]}",
+        )
+    if not manifest.uses(Feature.STABLE_ROW_IDS):
+        return np.empty(0, np.uint64)
+    ids = load_lineage(snapshot.store, manifest, fragment, "row_ids")
+    for what in ("created_at", "updated_at"):
+        versions = load_lineage(snapshot.store, manifest, fragment, what)
+        if len(versions) and int(versions.max()) > manifest.version:
+            raise _wrong(
+                snapshot,
+                f"row versions of fragment {fragment.id}",
+                f"up to {manifest.version}",
+                f"{versions.max()}",
+            )
+    return np.delete(ids, deleted)
+
+
+def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
+    columns = file.columns()
+    reader = snapshot.open_file(file)
+    where = f"fragment {fragment.id}, data file {file.path}"
+    if reader.num_rows != fragment.physical_rows:
+        raise _wrong(
+            snapshot, f"rows of {where}", f"{fragment.physical_rows}", f"{reader.num_rows}"
+        )
+    beyond = [one for one, column in columns.items() if column >= reader.num_columns]
+    if beyond and file.version != LEGACY:
+        raise _wrong(
+            snapshot,
+            f"columns of {where}",
+            f"column {columns[beyond[0]]} for field {beyond[0]}",
+            f"{reader.num_columns} columns",
+        )
+    manifest = snapshot.manifest
+    mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS)
+    if file.version != manifest.data_format and not mixed:
+        raise _wrong(snapshot, f"format of {where}", f"{manifest.data_format}", f"{file.version}")
+
+
+def _check_row_ids(snapshot: Snapshot, ids: NDArray[np.uint64]) -> None:
+    ids = np.sort(ids)
+    twice = np.flatnonzero(ids[1:] == ids[:-1])
+    if len(twice):
+        raise _wrong(snapshot, "row ids", "each once", f"{ids[twice[0]]} twice")
+    following = int(snapshot.manifest.wire.next_row_id)
+    if len(ids) and int(ids[-1]) >= following:
+        raise _wrong(snapshot, "row ids", f"below {following}", f"{ids[-1]}")
+
+
+def _check_indices(snapshot: Snapshot) -> None:
+    manifest = snapshot.manifest
+    known = set(manifest.schema.field_ids())
+    for index in manifest.indices:
+        gone = [one for one in index.fields if one not in known]
+        if gone:
+            raise _wrong(
+                snapshot, f"fields of index {index.name!r}", "fields of the schema", f"{gone[0]}"
+            )
+        covered = covered_fragments(index) or frozenset()
+        if covered and max(covered) > manifest.max_fragment_id:
+            raise _wrong(
+                snapshot,
+                f"fragments of index {index.name!r}",
+                f"up to {manifest.max_fragment_id}",
+                f"{max(covered)}",
+            )
+        if index.HasField("base_id"):
+            continue
+        folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
+        for file in index.files:
+            path = f"{folder}/{file.path}"
+            try:
+                snapshot.store.head(path)
+            except ObjectNotFoundError:
+                raise DataFileMissingError(
+                    f"the file {snapshot.store.full(path)} of index {index.name!r} is missing. "
+                    "Build the index anew, or restore the file."
+                ) from None
+
+
+def _wrong(snapshot: Snapshot, what: str, expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError(what, expected=expected, found=found, where=snapshot.manifest.where)
