@@ -346,3 +346,38 @@ class TestTogether:
         assert lance.dataset(path).version == 1
         glaive.LanceDataset.commit(path, transaction)
         assert sorted(lance.dataset(path).to_table()["n"].to_pylist()) == [1, 2, 103, 104]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_members_of_structs_that_the_source_lacks_keep_their_values(tmp_path, version):
+    whole = pa.table(
+        {
+            "k": [1, 2, 3, 4],
+            "s": [{"a": 1, "n": {"b": 2, "c": 3}}, None, {"a": 4, "n": None}, None],
+        }
+    )
+    given = pa.struct([("n", pa.struct([("c", pa.int64())]))])
+    source = pa.table(
+        {
+            "k": [1, 2, 3, 4, 5],
+            "s": pa.array([{"n": {"c": 9}}, {"n": None}, None, None, {"n": {"c": 1}}], given),
+        }
+    )
+    rows = []
+    for library in (lance, glaive):
+        place = tmp_path / library.__name__
+        lance.write_dataset(whole, place, data_storage_version=version)
+        upsert = library.dataset(place).merge_insert("k")
+        upsert.when_matched_update_all().when_not_matched_insert_all().execute(source)
+        rows.append(lance.dataset(place).to_table().sort_by("k").to_pylist())
+    assert rows[0] == rows[1]
+    assert rows[1][0]["s"] == {"a": 1, "n": {"b": 2, "c": 9}}
+
+
+def test_members_of_structs_in_lists_are_not_lost(tmp_path):
+    glaive.write_dataset(pa.table({"k": [1], "s": [[{"a": 1, "b": 2}]]}), tmp_path / "d")
+    dataset = glaive.dataset(tmp_path / "d")
+    update = dataset.merge_insert("k").when_matched_update_all()
+    with pytest.raises(SchemaError, match="structs in lists"):
+        update.execute(pa.table({"k": [1], "s": [[{"a": 5}]]}))
+    assert dataset.to_table().column("s").to_pylist() == [[{"a": 1, "b": 2}]]

@@ -102,8 +102,7 @@ class _Values:
     """The values of one key column of the source."""
 
     def __init__(self, name: str, array: Any) -> None:
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
+        array = _comparable(array)
         self.name, self.array = name, array
         self._low = 0
         self._direct: NDArray[np.int32] | None = None
@@ -120,26 +119,20 @@ class _Values:
             return None
         table = np.full(spread + 1, -1, np.int32)  # the last place is that of all others
         rows = np.flatnonzero(_valid(self.array))[::-1].astype(np.int32)
-        places = _numbers(self.array)[rows] - np.array(self._low, self._kind)
-        table[places.astype(np.int64)] = rows  # the first row is written last
+        # the first row is written last
+        table[_distances(_numbers(self.array)[rows], self._low)] = rows
         return table
-
-    @property
-    def _kind(self) -> Any:
-        return self.array.type.to_pandas_dtype()
 
     def first_rows(self, values: Any) -> Int64s:
         """First source row with each value; -1 for none."""
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+        values = _comparable(values)
         if self._direct is not None:
             numbers = _numbers(values)
             low, last = self._low, len(self._direct) - 1
             inside = (numbers >= low) & (numbers < low + last)
             if values.null_count:
                 inside &= _valid(values)
-            places = np.where(inside, numbers - np.array(low, numbers.dtype), 0).astype(np.int64)
-            places[~inside] = last
+            places = np.where(inside, _distances(numbers, low), last)
             return self._direct[places].astype(np.int64)
         return self._indices(values, self.array)
 
@@ -170,9 +163,7 @@ class _Values:
 
     def codes_of(self, values: Any) -> Int64s:
         """Number of each value among those of the source; -1 for null and for others."""
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        return self._indices(values, self._values_once())
+        return self._indices(_comparable(values), self._values_once())
 
     @property
     def repeated(self) -> NDArray[np.bool_]:
@@ -183,6 +174,23 @@ class _Values:
         known = first >= 0
         found[known] = counts[first[known]] > 1
         return found
+
+
+def _comparable(array: Any) -> Any:
+    """The values in a type that can be looked up."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+
+
+def _distances(numbers: Any, low: int) -> Int64s:
+    """How far whole numbers are above ``low``; anything for those below."""
+    # Unsigned: the distance of two small integers may not fit their own type.
+    unsigned = np.dtype(f"u{numbers.dtype.itemsize}")
+    start = np.array(low, numbers.dtype).view(unsigned)
+    return (numbers.view(unsigned) - start).astype(np.int64)
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

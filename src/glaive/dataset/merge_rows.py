@@ -19,6 +19,7 @@ from glaive.dataset.found_rows import delete_rows, offsets_by_fragment, rows_whe
 from glaive.dataset.matching import SourceKeys
 from glaive.dataset.merge_insert import MergeClauses, primary_key
 from glaive.dataset.moved_rows import write_moved
+from glaive.dataset.partial_members import is_partial, keep_members
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.source import read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
@@ -263,11 +264,18 @@ def _updated(
     if len(changed.source) == 0:
         return new
     schema = dataset.manifest.schema
+    whole = schema.to_arrow()
     missing = [name for name in schema.names if name not in fits.names]
-    if missing:
-        old = _take(dataset, missing, changed.addresses)
-        for name in missing:
-            new = new.append_column(old.schema.field(name), old.column(name))
+    partial = [one.name for one in new.schema if is_partial(one.type, whole.field(one.name).type)]
+    if not (missing or partial):
+        return new
+    old = _take(dataset, [*missing, *partial], changed.addresses)
+    for name in partial:
+        kept = keep_members(_whole(new.column(name)), _whole(old.column(name)), name)
+        at = new.schema.get_field_index(name)
+        new = new.set_column(at, new.schema.field(name).with_type(kept.type), kept)
+    for name in missing:
+        new = new.append_column(old.schema.field(name), old.column(name))
     return new
 
 
