@@ -308,7 +308,9 @@ def _castable(old: Any, new: Any) -> bool:
         types.is_duration,
         types.is_decimal,
     )
-    if old.equals(new) or any(family(old) and family(new) for family in families):
+    if any(family(old) and family(new) for family in families):
+        return True
+    if old.equals(new) and not types.is_nested(old):
         return True
     if types.is_timestamp(old) and types.is_time(new):
         return True

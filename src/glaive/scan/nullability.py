@@ -10,12 +10,15 @@ if TYPE_CHECKING:
 
 __all__ = ["may_be_null"]
 
+_FIRST_VALUE = frozenset({"coalesce", "ifnull", "nvl"})
+"""Functions that are null only when all they are given is."""
+
 
 def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
     """Whether a bound expression may be null.
 
     Operators pass the nulls of their operands on; functions may be null whatever they are
-    given. ``column`` says it of the path of a column.
+    given, but for those that return the first value. ``column`` says it of the path of a column.
     """
     from glaive.expr import tree
 
@@ -33,6 +36,9 @@ def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
                 pass
             case tree.Compare(op) if "DISTINCT" in op:
                 pass
+            case tree.Call(name=name) if name in _FIRST_VALUE:
+                if all(may_be_null(argument, column) for argument in one.arguments):
+                    return True
             case tree.Call() | tree.Member() | tree.Subscript():
                 return True
             case tree.Cast() if one.attempt:
