@@ -15,7 +15,9 @@ from glaive.dataset.matching import SourceKeys
     kind=st.sampled_from(["int8", "uint8", "int16", "uint16", "int32", "int64", "uint64"]),
     data=st.data(),
 )
-def test_whole_numbers_match_themselves_only_however_far_apart(kind, data):
+def test_whole_numbers_match_themselves_only_however_far_apart(
+    kind: str, data: st.DataObject
+) -> None:
     info = np.iinfo(kind)
     ends = st.sampled_from([info.min, info.min + 1, info.max - 1, info.max])
     numbers = st.integers(int(info.min), int(info.max)) | ends | st.integers(0, 100)
@@ -26,7 +28,7 @@ def test_whole_numbers_match_themselves_only_however_far_apart(kind, data):
     assert found.tolist() == [source.index(one) if one in source else -1 for one in rows]
 
 
-def test_a_distance_beyond_the_type_is_no_other_number():
+def test_a_distance_beyond_the_type_is_no_other_number() -> None:
     keys = SourceKeys(["k"], [pa.array([-100, 46, 100], pa.int8())])
     assert keys.find([pa.array(range(-128, 128), pa.int8())]).tolist() == [
         {-100: 0, 46: 1, 100: 2}.get(one, -1) for one in range(-128, 128)
@@ -43,6 +45,6 @@ def test_a_distance_beyond_the_type_is_no_other_number():
     ],
     ids=["float16", "uuid", "dictionary"],
 )
-def test_keys_of_types_that_arrow_does_not_look_up(values, columns):
+def test_keys_of_types_that_arrow_does_not_look_up(values: pa.Array, columns: int) -> None:
     keys = SourceKeys([f"k{n}" for n in range(columns)], [values] * columns)
     assert keys.find([values.take([1, 0, 2])] * columns).tolist() == [1, 0, -1]

@@ -349,7 +349,9 @@ class TestTogether:
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_members_of_structs_that_the_source_lacks_keep_their_values(tmp_path, version):
+def test_members_of_structs_that_the_source_lacks_keep_their_values(
+    tmp_path: Path, version: str
+) -> None:
     whole = pa.table(
         {
             "k": [1, 2, 3, 4],
@@ -374,7 +376,7 @@ def test_members_of_structs_that_the_source_lacks_keep_their_values(tmp_path, ve
     assert rows[1][0]["s"] == {"a": 1, "n": {"b": 2, "c": 9}}
 
 
-def test_members_of_structs_in_lists_are_not_lost(tmp_path):
+def test_members_of_structs_in_lists_are_not_lost(tmp_path: Path) -> None:
     glaive.write_dataset(pa.table({"k": [1], "s": [[{"a": 1, "b": 2}]]}), tmp_path / "d")
     dataset = glaive.dataset(tmp_path / "d")
     update = dataset.merge_insert("k").when_matched_update_all()

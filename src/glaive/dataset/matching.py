@@ -190,7 +190,8 @@ def _distances(numbers: Any, low: int) -> Int64s:
     # Unsigned: the distance of two small integers may not fit their own type.
     unsigned = np.dtype(f"u{numbers.dtype.itemsize}")
     start = np.array(low, numbers.dtype).view(unsigned)
-    return (numbers.view(unsigned) - start).astype(np.int64)
+    distances: Int64s = (numbers.view(unsigned) - start).astype(np.int64)
+    return distances
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from glaive.errors import SchemaError
 __all__ = ["is_partial", "keep_members"]
 
 
-def is_partial(given: pa.DataType, full: pa.DataType) -> bool:
+def is_partial(given: Any, full: Any) -> bool:
     """Whether ``given`` lacks members of structs, at any depth, that ``full`` has."""
     if pa.types.is_struct(given) and pa.types.is_struct(full):
         if given.num_fields < full.num_fields:
