@@ -6,17 +6,20 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.dataset.references import Referenced, branch_of, resolve
-from glaive.errors import RefExistsError, RefNotFoundError
+from glaive.errors import DatasetNotFoundError, RefExistsError, RefNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.branches import Branch, check_branch_name, create_branch_file, read_branch
 from glaive.table.cloning import begin_clone, copy_files
+from glaive.table.load import open_latest, read_transaction
 from glaive.table.operations.clone import Clone
 from glaive.table.refs import branch_store, root_store
+from glaive.table.registry import read_operation
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         ref_path=source.store.uri,
         branch_name=name,
     )
-    made = begin_clone(source.store, source.manifest, target, clone)
+    made = _begun(target, clone) or begin_clone(source.store, source.manifest, target, clone)
     chain = () if source.branch is None else read_branch(root, source.branch).identifier
     version = source.manifest.version
     path = manifest_path(version, source.manifest.scheme)
@@ -69,6 +72,19 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         ),
     )
     return Referenced(name, target, made)
+
+
+def _begun(target: ObjectStore, clone: Clone) -> Manifest | None:
+    """What is left of a branch that was begun in the same way, but never got its name."""
+    try:
+        made = open_latest(target)
+    except DatasetNotFoundError:
+        return None
+    if (transaction := read_transaction(target, made)) is None:
+        return None
+    begun = read_operation(transaction.operation)
+    same = isinstance(begun, Clone) and replace(begun, ref_path=clone.ref_path) == clone
+    return made if same else None
 
 
 def clone_shallow(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataset.commits import commit_operation
-from glaive.dataset.compaction import CompactionOptions, CompactionTask
+from glaive.dataset.compaction import CompactionTask
 from glaive.dataset.fragment_metadata import FragmentMetadata
 from glaive.dataset.options import WriteOptions
 from glaive.dataset.scanner import Scanner
@@ -125,7 +125,10 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         data_storage_version=options.data_storage_version,
     )
     rows = sum(int(dataset.snapshot.live_counts[manifest.position_of(one.id)]) for one in old)
-    writing = replace(writing, max_rows_per_file=_rows_per_file(rows, options))
+    # As many fragments as fill, all of one size but for a row.
+    count = max(1, rows // options.target_rows_per_fragment)
+    most = max(1, -(-rows // count))
+    writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
     schema = manifest.schema.to_arrow()
     target = find_target(dataset.store, schema, writing, manifest)
     reading: dict[str, Any] = {"batch_size": options.batch_size or _BATCH}
@@ -158,12 +161,6 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
 
 _BATCH = 128 * 1024
 """Rows read at a time."""
-
-
-def _rows_per_file(rows: int, options: CompactionOptions) -> int:
-    """Rows of each new fragment: as many fragments as fill, all of one size."""
-    count = max(1, rows // options.target_rows_per_fragment)
-    return max(1, -(-rows // count))
 
 
 def commit_rewrites(

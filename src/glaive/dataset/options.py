@@ -26,6 +26,8 @@ class WriteOptions:
         that is not.
     max_rows_per_file
         Rows after which a new file, and with it a new fragment, is begun.
+    full_files
+        So many files take ``max_rows_per_file``, those after them one row less; all if omitted.
     max_rows_per_group
         Rows of a page at most, in files of format 0.1; others have no groups.
     max_bytes_per_file
@@ -65,6 +67,7 @@ class WriteOptions:
     progress: Any = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
     blobs: BlobOptions = field(default_factory=BlobOptions)
+    full_files: int | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in ("create", "append", "overwrite"):

@@ -50,7 +50,7 @@ class RollingWriter:
     def _pieces(self, rows: Rows, start: int) -> Iterator[Rows]:
         """Rows from ``start`` on, in pieces that do not overfill the current file."""
         rest = rows.num_rows - start
-        room = self.options.max_rows_per_file - self._rows
+        room = self._most_rows - self._rows
         budget = self.options.max_bytes_per_file
         step = min(rest, room)
         # The buffers are an upper bound, and cheap to add up.
@@ -77,11 +77,14 @@ class RollingWriter:
             self.options.progress.begin(Fragment(files=(), physical_rows=0))
         return writer
 
+    @property
+    def _most_rows(self) -> int:
+        """Rows that the current file takes."""
+        full, most = self.options.full_files, self.options.max_rows_per_file
+        return most if full is None or len(self.fragments) < full else max(1, most - 1)
+
     def _full(self, writer: FileWriter) -> bool:
-        options = self.options
-        return (
-            self._rows >= options.max_rows_per_file or writer.position >= options.max_bytes_per_file
-        )
+        return self._rows >= self._most_rows or writer.position >= self.options.max_bytes_per_file
 
     def close(self) -> None:
         """Finish the current file, if there is one."""

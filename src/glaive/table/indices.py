@@ -17,6 +17,7 @@ from glaive.table.protocol import Conflict
 __all__ = [
     "covered_fragments",
     "encode_indices",
+    "follow_moved",
     "has_covering_fields",
     "holds_addresses",
     "keep_relevant",
@@ -99,6 +100,34 @@ def prune(
         covered = covered_fragments(entry) if set(entry.fields) & set(fields) else None
         kept.append(with_covered(entry, covered - gone) if covered and covered & gone else entry)
     return kept
+
+
+def follow_moved(
+    entries: Iterable[Entry],
+    origins: frozenset[int],
+    moved: Collection[int],
+    touched: Collection[int],
+) -> list[Entry]:
+    """Entries after rows moved and kept their ids, and the values of other fields.
+
+    Parameters
+    ----------
+    origins
+        Fragments the rows come from: an index that covered all of them knows all the rows.
+    moved
+        Fragments with nothing but such rows.
+    touched
+        Fields with new values; none if it is not known which.
+    """
+    followed = []
+    for entry in entries:
+        stays = touched and not set(entry.fields) & set(touched) and not holds_addresses(entry)
+        covered = covered_fragments(entry) if stays and moved else None
+        if covered is None or not origins <= covered:
+            followed.append(entry)
+        else:
+            followed.append(with_covered(entry, covered.union(moved)))
+    return followed
 
 
 def holds_addresses(entry: Entry) -> bool:

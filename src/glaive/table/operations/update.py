@@ -17,6 +17,7 @@ from glaive.format.flags import Feature
 from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.table.assign import (
     copy_of,
@@ -27,7 +28,7 @@ from glaive.table.assign import (
     settled,
 )
 from glaive.table.bitmaps import offsets_of
-from glaive.table.indices import encode_indices, prune
+from glaive.table.indices import encode_indices, follow_moved, prune
 from glaive.table.key_filter import may_share_keys
 from glaive.table.others import changes_columns, conflict_on, overlap, tightens, unknown
 from glaive.table.protocol import (
@@ -256,6 +257,15 @@ class Update(TableOperation):
             version,
             created=partial(created_at, base, self.lineage) if stable else None,
         )
+        if stable and not self._in_place:
+            # The first ids of a new fragment are those of rows that moved; the rest is new.
+            moved = [
+                made.id
+                for one, made in zip(self.new, added, strict=True)
+                if one.row_ids is not None
+                and count_row_ids(one.row_ids, where=base.where) == one.physical_rows
+            ]
+            entries = follow_moved(entries, self._mine(), moved, self.fields_touched)
         kept = edit_fragments(base, wire, replaced=replaced, removed=self.removed, added=added)
         same = entries == base.indices
         return Draft(wire, base.index_section if same else encode_indices(entries), kept)

@@ -1,0 +1,449 @@
+"""A random walk over the operations of a dataset, done in turns by several libraries.
+
+After each step every library must read the rows of a plain model, and the same fragments,
+schema, settings, tags and indices. With a ``reference``, a twin of the dataset is changed by
+that library alone, and must have come to the same fragments, row ids and indices.
+
+    class Walk(DatasetMachine):
+        libraries = (glaive, lance)
+
+    run_state_machine_as_test(Walk, settings=settings(max_examples=50))
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+import glaive
+from glaive.testing.model import BASE, Model, Predicate, made_rows, sorted_rows
+from glaive.testing.observe import coverage, observed
+from glaive.testing.strategies import merges, predicates
+
+__all__ = ["DatasetMachine", "expect", "expect_equal"]
+
+Change = Callable[[Any, str], object]
+
+TURNS = st.integers(0, 5)
+COUNTS = st.sampled_from([1, 2, 5, 17])
+SEEDS = st.integers(0, 99)
+
+SEARCHES: dict[str, list[dict[str, Any]]] = {
+    "number": [{"filter": "number = 7"}, {"filter": "number < 20"}],
+    "text": [{"filter": "text IN ('t1', 'changed')"}],
+    "words": [{"filter": "array_has_any(words, ['w1', 'w3'])"}],
+    "vector": [{"nearest": {"column": "vector", "q": [4.0, 2.0], "k": 5}}],
+}
+"""What is asked of an index, by its column."""
+
+
+class DatasetMachine(RuleBasedStateMachine):
+    """One dataset, as it is and as it should be."""
+
+    libraries: ClassVar[tuple[ModuleType | Any, ...]] = (glaive,)
+    """Modules with the same interface; they take turns."""
+    reference: ClassVar[ModuleType | Any | None] = None
+    """The library that does all to the twin; no twin without it."""
+    indexer: ClassVar[ModuleType | Any | None] = None
+    """The library that makes indices; none are made without it."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Options of ``write_dataset`` when the dataset is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="walk-"))
+        self.place, self.twin = str(self.folder / "walk"), str(self.folder / "twin")
+        self.versions: dict[int, Model] = {}
+        self.tags: dict[str, int] = {}
+        self.branches: dict[str, Model] = {}
+        self.used = 0
+
+    def teardown(self) -> None:
+        """Leave nothing behind."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def newest(self) -> Model:
+        """What the newest version should hold."""
+        return self.versions[max(self.versions)]
+
+    def do(self, turn: int, change: Change, expected: Model | None = None) -> None:
+        """Change the dataset, and its twin in the way of the reference."""
+        expected = self.newest if expected is None else expected
+        change(self.libraries[turn % len(self.libraries)], self.place)
+        if self.reference is not None:
+            change(self.reference, self.twin)
+        newest = glaive.dataset(self.place).version
+        for version in range(max(self.versions, default=0) + 1, newest + 1):
+            self.versions[version] = expected
+
+    def more_rows(self, count: int, seed: int, names: tuple[str, ...] | None = None) -> pa.Table:
+        """Rows that never were, with the columns there are or some of them."""
+        ids = range(self.used, self.used + count)
+        self.used += count
+        return self.rows_of(ids, seed, self.schema_of(names))
+
+    def rows_of(self, ids: Iterable[int], seed: int, schema: pa.Schema = BASE) -> pa.Table:
+        """Rows with these ids; files of format 0.1 hold no nulls."""
+        return made_rows(ids, seed, schema, nulls=not self.is_legacy)
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether files are written in format 0.1."""
+        return str(self.options.get("data_storage_version")) in ("legacy", "0.1")
+
+    def schema_of(self, names: tuple[str, ...] | None = None) -> pa.Schema:
+        """The types of columns as they are in the newest version."""
+        if not self.versions:
+            return BASE
+        schema = glaive.dataset(self.place).schema
+        return pa.schema([schema.field(name) for name in names or self.newest.names])
+
+    # ------------------------------------------------------------------- rows
+
+    @initialize(turn=TURNS, count=st.integers(3, 40), seed=SEEDS, per_file=st.sampled_from([4, 50]))
+    def create(self, turn: int, count: int, seed: int, per_file: int) -> None:
+        """Make the dataset."""
+        rows = self.more_rows(count, seed)
+        options = {"max_rows_per_file": per_file, **self.options}
+        self.do(turn, lambda lib, at: lib.write_dataset(rows, at, **options), Model.of(rows))
+
+    @rule(turn=TURNS, count=COUNTS, seed=SEEDS, data=st.data())
+    def append(self, turn: int, count: int, seed: int, data: Any) -> None:
+        """Append rows, not always with all columns."""
+        optional = [name for name in self.newest.names if name != "id"]
+        left_out = data.draw(st.sets(st.sampled_from(optional), max_size=1)) if optional else set()
+        names = tuple(name for name in self.newest.names if name not in left_out)
+        if self.is_legacy:
+            names = self.newest.names
+        rows = self.more_rows(count, seed, names)
+        self.do(
+            turn,
+            lambda lib, at: lib.write_dataset(rows, at, mode="append", max_rows_per_file=7),
+            self.newest.append(rows),
+        )
+
+    @rule(turn=TURNS, count=COUNTS, seed=SEEDS)
+    def overwrite(self, turn: int, count: int, seed: int) -> None:
+        """Begin anew with other rows."""
+        ids = range(self.used, self.used + count)
+        self.used += count
+        rows = self.rows_of(ids, seed)
+        self.do(turn, lambda lib, at: lib.write_dataset(rows, at, mode="overwrite"), Model.of(rows))
+
+    @rule(turn=TURNS, data=st.data())
+    def delete(self, turn: int, data: Any) -> None:
+        """Delete the rows that pass."""
+        predicate: Predicate = data.draw(predicates(self.newest))
+        gone = self.newest.matching(predicate)
+        self.do(
+            turn,
+            lambda lib, at: lib.dataset(at).delete(predicate.text),
+            self.newest.without(gone),
+        )
+
+    @rule(turn=TURNS, data=st.data())
+    def update(self, turn: int, data: Any) -> None:
+        """Give the rows that pass other values."""
+        predicate: Predicate = data.draw(predicates(self.newest))
+        hit = self.newest.matching(predicate)
+        expected, values = self.newest, {}
+        if "number" in expected.names:
+            values["number"] = "number + 1"
+            expected = expected.with_values(hit, "number", lambda row: _more(row["number"]))
+        else:
+            values["id"] = "id"
+        if "text" in expected.names and data.draw(st.booleans()):
+            values["text"] = "'changed'"
+            expected = expected.with_values(hit, "text", lambda _: "changed")
+        self.do(turn, lambda lib, at: lib.dataset(at).update(values, predicate.text), expected)
+
+    @rule(turn=TURNS, data=st.data(), count=COUNTS, seed=SEEDS)
+    def merge_insert(self, turn: int, data: Any, count: int, seed: int) -> None:
+        """Merge rows in, some of whose ids are there."""
+        merge = data.draw(merges())
+        known = sorted(self.newest.rows)
+        old = data.draw(st.lists(st.sampled_from(known), unique=True, max_size=6)) if known else []
+        new = self.more_rows(count, seed)["id"].to_pylist() if seed % 3 else []
+        rows = self.rows_of([*old, *new], seed, self.schema_of())
+        if not rows.num_rows:
+            return
+        self.do(
+            turn,
+            lambda lib, at: merge.build(lib.dataset(at).merge_insert("id")).execute(rows),
+            merge.expected(self.newest, rows),
+        )
+
+    @rule(turn=TURNS, size=st.sampled_from([3, 10, 1000]), threshold=st.sampled_from([0.0, 0.1]))
+    def compact(self, turn: int, size: int, threshold: float) -> None:
+        """Put fragments together; the rows stay.
+
+        Where row ids are stable a library that makes no indices cannot tell those that hold
+        addresses where rows went: the indexer takes up the rows again.
+        """
+        options = {
+            "target_rows_per_fragment": size,
+            "materialize_deletions_threshold": threshold,
+        }
+        self.do(turn, lambda lib, at: lib.dataset(at).optimize.compact_files(**options))
+        if self.indexer is not None and self.options.get("enable_stable_row_ids"):
+            self.extend_indices()
+
+    # ---------------------------------------------------------------- columns
+
+    def column_turn(self, turn: int, method: str) -> int:
+        """Give the turn to a library that has the method."""
+        able = [at for at, lib in enumerate(self.libraries) if hasattr(lib.LanceDataset, method)]
+        return able[turn % len(able)]
+
+    @precondition(lambda self: "number" in self.newest.names and len(self.newest.names) < 8)
+    @rule(turn=TURNS, computed=st.booleans())
+    def add_column(self, turn: int, *, computed: bool) -> None:
+        """Add a column, computed or null."""
+        self.used += 1
+        name = f"c{self.used}"
+        computed = computed or self.is_legacy
+        turn = self.column_turn(turn, "add_columns")
+        what = {name: "number * 2"} if computed else pa.field(name, pa.int64())
+
+        def value(row: dict[str, Any]) -> Any:
+            return row["number"] * 2 if computed and row["number"] is not None else None
+
+        expected = self.newest.with_values(self.newest.rows, name, value)
+        names = (*self.newest.names, name)
+        self.do(
+            turn,
+            lambda lib, at: lib.dataset(at).add_columns(what),
+            Model(names, expected.rows),
+        )
+
+    @precondition(lambda self: len(self.newest.names) > 3)
+    @rule(turn=TURNS, data=st.data())
+    def drop_column(self, turn: int, data: Any) -> None:
+        """Drop a column."""
+        name = data.draw(st.sampled_from([name for name in self.newest.names if name != "id"]))
+        turn = self.column_turn(turn, "drop_columns")
+        expected = self.newest.dropped(name)
+        self.do(turn, lambda lib, at: lib.dataset(at).drop_columns([name]), expected)
+
+    @precondition(lambda self: any(name.startswith("c") for name in self.newest.names))
+    @rule(turn=TURNS)
+    def rename_column(self, turn: int) -> None:
+        """Rename a column."""
+        self.used += 1
+        old = next(name for name in self.newest.names if name.startswith("c"))
+        new = f"c{self.used}"
+        turn = self.column_turn(turn, "alter_columns")
+        self.do(
+            turn,
+            lambda lib, at: lib.dataset(at).alter_columns({"path": old, "name": new}),
+            self.newest.renamed(old, new),
+        )
+
+    # --------------------------------------------------------------- versions
+
+    @rule(turn=TURNS, data=st.data())
+    def restore(self, turn: int, data: Any) -> None:
+        """Make an old version the newest one."""
+        version = data.draw(st.sampled_from(sorted(self.versions)))
+        self.do(
+            turn,
+            lambda lib, at: lib.dataset(at, version=version).restore(),
+            self.versions[version],
+        )
+
+    @rule(turn=TURNS, key=st.sampled_from("ab"), value=st.none() | st.sampled_from("xy"))
+    def configure(self, turn: int, key: str, value: str | None) -> None:
+        """Set or remove an entry of the configuration, and one of the schema's metadata."""
+        if value is None and key not in glaive.dataset(self.place).config():
+            return
+        if value is None:
+            self.do(turn, lambda lib, at: lib.dataset(at).delete_config_keys([key]))
+        else:
+            self.do(turn, lambda lib, at: lib.dataset(at).update_config({key: value}))
+            self.do(turn, lambda lib, at: lib.dataset(at).update_schema_metadata({key: value}))
+
+    @rule(turn=TURNS, name=st.sampled_from(["one", "two"]), data=st.data())
+    def tag(self, turn: int, name: str, data: Any) -> None:
+        """Name a version, or give a name up."""
+        version = data.draw(st.sampled_from(sorted(self.versions)))
+        if name not in self.tags:
+            self.do(turn, lambda lib, at: lib.dataset(at).tags.create(name, version))
+            self.tags[name] = version
+        elif data.draw(st.booleans()):
+            self.do(turn, lambda lib, at: lib.dataset(at).tags.update(name, version))
+            self.tags[name] = version
+        else:
+            self.do(turn, lambda lib, at: lib.dataset(at).tags.delete(name))
+            del self.tags[name]
+
+    @rule(turn=TURNS, count=COUNTS, seed=SEEDS, name=st.sampled_from(["dev", "team/x"]))
+    def branch(self, turn: int, count: int, seed: int, name: str) -> None:
+        """Begin a branch, or append to one; the main branch stays as it is."""
+        if name not in self.branches:
+            self.do(turn, lambda lib, at: lib.dataset(at).create_branch(name))
+            self.branches[name] = self.newest
+        self.used += count
+        on_branch = glaive.dataset(self.place, version=(name, None))
+        rows = self.rows_of(range(self.used - count, self.used), seed, on_branch.schema)
+
+        def write(lib: Any, at: str) -> None:
+            opened = lib.dataset(at).checkout_version((name, None))
+            lib.write_dataset(rows, opened, mode="append")
+
+        self.do(turn, write)
+        self.branches[name] = self.branches[name].append(rows)
+
+    @rule(turn=TURNS, deep=st.booleans())
+    def clone(self, turn: int, *, deep: bool) -> None:
+        """Clone the dataset; every library reads the clone."""
+        library = self.libraries[turn % len(self.libraries)]
+        copy = str(self.folder / "copy")
+        opened = library.dataset(self.place)
+        make = opened.deep_clone if deep else opened.shallow_clone
+        make(copy, opened.version)
+        for one in self.libraries:
+            expect_equal(sorted_rows(one.dataset(copy).to_table()), self.newest.sorted())
+        shutil.rmtree(copy)
+
+    @rule(turn=TURNS, retain=st.sampled_from([1, 3]))
+    def clean_up(self, turn: int, retain: int) -> None:
+        """Remove old versions; those with names and the newest ones stay."""
+        options = {"retain_versions": retain, "error_if_tagged_old_versions": False}
+        self.do(
+            turn,
+            lambda lib, at: lib.dataset(at).cleanup_old_versions(
+                older_than=timedelta(0), **options
+            ),
+        )
+        left = {one["version"] for one in glaive.dataset(self.place).versions()}
+        kept = {max(self.versions), *self.tags.values()}
+        expect(kept <= left, f"versions {sorted(kept - left)} are gone")
+        self.versions = {version: self.versions[version] for version in left}
+
+    @rule(turn=TURNS)
+    def name_manifests_anew(self, turn: int) -> None:
+        """Let the newest manifest come first in a listing."""
+        self.do(turn, lambda lib, at: lib.dataset(at).migrate_manifest_paths_v2())
+
+    # ---------------------------------------------------------------- indices
+
+    @precondition(lambda self: self.indexer is not None and self.newest.rows)
+    @rule(what=st.sampled_from(["number", "text", "words", "vector"]))
+    def create_index(self, what: str) -> None:
+        """Let the indexer make an index."""
+        if what not in self.newest.names:
+            return
+        kinds = {"number": "BTREE", "text": "BITMAP", "words": "LABEL_LIST"}
+
+        def build(_: Any, at: str) -> None:
+            opened = self.indexer.dataset(at)  # type: ignore[union-attr]  # there is one here
+            if what == "vector":
+                opened.create_index("vector", "IVF_FLAT", num_partitions=1, replace=True)
+            else:
+                opened.create_scalar_index(what, kinds[what], replace=True)
+
+        self.do(0, build)
+
+    @precondition(lambda self: self.indexer is not None)
+    @rule()
+    def take_up_rows(self) -> None:
+        """Let the indexer take the new rows into its indices."""
+        self.extend_indices()
+
+    def extend_indices(self) -> None:
+        """Let the indexer take the new rows into its indices."""
+
+        def extend(_: Any, at: str) -> None:
+            self.indexer.dataset(at).optimize.optimize_indices()  # type: ignore[union-attr]  # there is one here
+
+        self.do(0, extend)
+
+    # --------------------------------------------------------------- checking
+
+    @rule(data=st.data())
+    def read_an_old_version(self, data: Any) -> None:
+        """Every library reads what an old version held."""
+        version = data.draw(st.sampled_from(sorted(self.versions)))
+        for library in self.libraries:
+            opened = library.dataset(self.place, version=version)
+            expect_equal(sorted_rows(opened.to_table()), self.versions[version].sorted())
+
+    @invariant()
+    def all_see_the_same(self) -> None:
+        """Rows of the model; fragments, settings and indices alike."""
+        if not self.versions:
+            return
+        seen = [observed(library, self.place, self.branches) for library in self.libraries]
+        for one in seen:
+            expect_equal(one.rows, self.newest.sorted())
+            expect_equal(one.count, len(self.newest.rows))
+            expect_equal(one.names, self.newest.names)
+            expect_equal(one.versions, tuple(sorted(self.versions)))
+            expect_equal(one.tags, self.tags)
+            expect_equal(one.branches, {k: rows.sorted() for k, rows in self.branches.items()})
+            expect_equal(one.differences(seen[0]), {})
+        if self.reference is not None:
+            twin = observed(glaive, self.twin, self.branches)
+            expect_equal(seen[0].differences(twin), {})
+            if self.indexer is not None:
+                found = coverage(self.indexer, self.place)
+                expect_equal(found, coverage(self.indexer, self.twin))
+
+    @invariant()
+    def indices_find_what_is_there(self) -> None:
+        """A search with an index finds what one without it finds.
+
+        Or what it finds in the twin: an index that the indexer itself leaves stale is its own.
+        """
+        if self.indexer is None or not self.versions:
+            return
+        opened = self.indexer.dataset(self.place)
+        indexed = {name for one in opened.describe_indices() for name in one.field_names}
+        for name in sorted(indexed):
+            for search in SEARCHES.get(name, ()):
+                found = _found(self.indexer, self.place, search, use_index=True)
+                if found == _found(self.indexer, self.place, search, use_index=False):
+                    continue
+                expect(self.reference is not None, search)
+                expect_equal(found, _found(self.indexer, self.twin, search, use_index=True))
+
+
+def _found(library: Any, place: str, search: dict[str, Any], *, use_index: bool) -> list[Any]:
+    opened = library.dataset(place)
+    if "nearest" in search:
+        nearest = {**search["nearest"], "use_index": use_index}
+        table = opened.to_table(columns=["id"], nearest=nearest)
+        return sorted(table["_distance"].to_pylist())
+    table = opened.scanner(columns=["id"], use_scalar_index=use_index, **search).to_table()
+    return sorted(table["id"].to_pylist())
+
+
+def expect(holds: object, told: object) -> None:
+    """Fail with the facts if something does not hold."""
+    if not holds:
+        raise AssertionError(told)
+
+
+def expect_equal(found: object, expected: object) -> None:
+    """Fail with both if they are not equal."""
+    expect(found == expected, f"found {found!r}, expected {expected!r}")
+
+
+def _more(value: int | None) -> int | None:
+    return None if value is None else value + 1

@@ -1,0 +1,85 @@
+"""What a library says of a dataset, in a form that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from glaive.testing.model import sorted_rows
+
+__all__ = ["Observed", "coverage", "observed"]
+
+_LINEAGE = ("_row_created_at_version", "_row_last_updated_at_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that two libraries, or two datasets with the same history, must agree on.
+
+    Rows come by id; ``fragments`` are ids, rows and deleted rows.
+    """
+
+    version: int
+    versions: tuple[int, ...]
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    row_ids: list[dict[str, Any]]
+    count: int
+    fragments: list[tuple[int, int, int]]
+    config: dict[str, str]
+    schema_metadata: dict[str, str]
+    tags: dict[str, int]
+    branches: dict[str, list[dict[str, Any]]]
+
+    def differences(self, other: Observed) -> dict[str, tuple[Any, Any]]:
+        """What is not the same: by name, here and there."""
+        pairs = {
+            one.name: (getattr(self, one.name), getattr(other, one.name)) for one in fields(self)
+        }
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def observed(library: Any, place: str, branches: Iterable[str] = ()) -> Observed:
+    """Open a dataset with a library (a module) and note what it says."""
+    opened = library.dataset(place)
+    names = tuple(opened.schema.names)
+    system = ["_rowid", *(_LINEAGE if opened.has_stable_row_ids else ())]
+    rows = sorted_rows(opened.to_table(columns=[*names, *system]))
+    return Observed(
+        version=opened.version,
+        versions=tuple(sorted(one["version"] for one in opened.versions())),
+        names=names,
+        types=tuple(f"{one.type} {one.nullable}" for one in opened.schema),
+        rows=[{name: row[name] for name in names} for row in rows],
+        row_ids=[{name: row[name] for name in ("id", *system)} for row in rows],
+        count=opened.count_rows(),
+        fragments=[
+            (one.fragment_id, one.physical_rows, one.num_deletions)
+            for one in opened.get_fragments()
+        ],
+        config=dict(opened.config()),
+        schema_metadata=_texts(opened.schema.metadata),
+        tags={name: one["version"] for name, one in opened.tags.list().items()},
+        branches={
+            name: sorted_rows(opened.checkout_version((name, None)).to_table()) for name in branches
+        },
+    )
+
+
+def _texts(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in (metadata or {}).items()}
+
+
+def coverage(library: Any, place: str) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
+    """Names, columns and covered fragments of the indices, as a library sees them.
+
+    Those that belong to no column, such as the map of moved rows, are left out.
+    """
+    return sorted(
+        (one.name, tuple(one.field_names), tuple(sorted(segment.fragment_ids)))
+        for one in library.dataset(place).describe_indices()
+        if one.field_names
+        for segment in one.segments
+    )

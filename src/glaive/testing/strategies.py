@@ -1,0 +1,101 @@
+"""What hypothesis draws for the random walk: filters and merges over the rows of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from glaive.testing.model import Model, Predicate
+
+__all__ = ["Merge", "merges", "predicates"]
+
+
+def predicates(model: Model) -> st.SearchStrategy[Predicate]:
+    """Filters over the columns that a model has; some pass nothing, some everything."""
+    whole = [
+        st.builds(_remainder, st.integers(2, 6), st.integers(0, 5)),
+        st.builds(_between, st.integers(0, 60), st.integers(0, 30)),
+        st.just(Predicate("true", lambda _: True)),
+    ]
+    if "number" in model.names:
+        whole.append(st.builds(_below, st.integers(0, 60)))
+    if "text" in model.names:
+        whole.append(st.builds(_equal, st.sampled_from(["t1", "t2", "changed", "absent"])))
+        whole.append(st.just(Predicate("text IS NULL", lambda row: row["text"] is None)))
+    return st.one_of(whole)
+
+
+def _remainder(by: int, rest: int) -> Predicate:
+    return Predicate(f"id % {by} = {rest}", lambda row: row["id"] % by == rest)
+
+
+def _between(low: int, size: int) -> Predicate:
+    text = f"id >= {low} AND id < {low + size}"
+    return Predicate(text, lambda row: low <= row["id"] < low + size)
+
+
+def _below(limit: int) -> Predicate:
+    return Predicate(
+        f"number < {limit}", lambda row: row["number"] is not None and row["number"] < limit
+    )
+
+
+def _equal(text: str) -> Predicate:
+    return Predicate(f"text = '{text}'", lambda row: row["text"] == text)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Clauses of a merge by ``id``: as they are asked for, and what they do to a model."""
+
+    matched: str
+    """``"update"``, ``"delete"`` or ``"keep"``."""
+    insert: bool
+    prune: bool
+    """Whether rows that the source lacks are deleted."""
+
+    def build(self, builder: Any) -> Any:
+        """Ask for the clauses."""
+        steps: list[tuple[bool, Callable[[], Any]]] = [
+            (self.matched == "update", builder.when_matched_update_all),
+            (self.matched == "delete", builder.when_matched_delete),
+            (self.insert, builder.when_not_matched_insert_all),
+            (self.prune, builder.when_not_matched_by_source_delete),
+        ]
+        for wanted, step in steps:
+            if wanted:
+                step()
+        return builder
+
+    def expected(self, model: Model, source: pa.Table) -> Model:
+        """The model after the merge."""
+        given = {row["id"]: row for row in source.to_pylist()}
+        rows = {}
+        for number, row in model.rows.items():
+            if number not in given:
+                if not self.prune:
+                    rows[number] = row
+            elif self.matched != "delete":
+                rows[number] = given[number] if self.matched == "update" else row
+        if self.insert:
+            rows |= {number: row for number, row in given.items() if number not in model.rows}
+        return Model(model.names, rows)
+
+
+def merges() -> st.SearchStrategy[Merge]:
+    """Combinations of clauses that do something.
+
+    Without the one that deletes all rows whichever they are, which some libraries refuse.
+    """
+    return st.builds(
+        Merge, st.sampled_from(["update", "delete", "keep"]), st.booleans(), st.booleans()
+    ).filter(
+        lambda one: (
+            (one.matched, one.insert, one.prune)
+            not in {("keep", False, False), ("delete", False, True)}
+        )
+    )
