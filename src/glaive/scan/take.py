@@ -20,11 +20,14 @@ from glaive.config import settings
 from glaive.errors import OptionError, RowIndexError
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.fragment import BoundFragment
+from glaive.scan.small_takes import take_small
 from glaive.scan.view import View
 
 __all__ = ["positions", "take", "take_physical"]
 
 Int64s = NDArray[np.int64]
+_Work = Callable[[tuple[int, Int64s]], list[pa.Array]]
+"""Takes some rows of the fragment at a position."""
 
 _MOST = 2**63
 _INLINE_ROWS = 16 * 1024
@@ -109,9 +112,9 @@ def _take_many(view: View, wanted: Int64s, starts: Int64s) -> pa.Table:
 
     def work(job: tuple[int, Int64s]) -> list[pa.Array]:
         position, rows = job
-        return _take_live(view.for_taking(position, len(rows)), rows - starts[position])
+        return _take_live(view.for_taking(position, len(rows)), rows)
 
-    return _take_grouped(view, fragment, wanted, work)
+    return _take_grouped(view, fragment, wanted - starts[fragment], work)
 
 
 def take_physical(
@@ -138,12 +141,24 @@ def take_physical(
     return _take_grouped(view, fragments, rows, work)
 
 
-def _take_grouped(
-    view: View,
-    fragment: Int64s,
-    wanted: Int64s,
-    work: Callable[[tuple[int, Int64s]], list[pa.Array]],
-) -> pa.Table:
+def _take_grouped(view: View, fragment: Int64s, rows: Int64s, work: _Work) -> pa.Table:
+    """Take rows of small fragments together, of others fragment by fragment."""
+    parts = take_small(view, fragment, rows)
+    if not parts:
+        return _take_by_fragment(view, fragment, rows, work)
+    order = [places for places, _ in parts]
+    tables = [pa.Table.from_arrays(arrays, schema=view.schema) for _, arrays in parts]
+    left = np.ones(len(rows), np.bool_)
+    left[np.concatenate(order)] = False
+    if left.any():
+        order.append(np.flatnonzero(left))
+        tables.append(_take_by_fragment(view, fragment[left], rows[left], work))
+    if len(tables) == 1:
+        return tables[0]
+    return _put_back(pa.concat_tables(tables), np.concatenate(order))
+
+
+def _take_by_fragment(view: View, fragment: Int64s, wanted: Int64s, work: _Work) -> pa.Table:
     """Take rows fragment by fragment and put them into the order asked for."""
     in_order = bool((fragment[1:] >= fragment[:-1]).all())
     order = None if in_order else np.argsort(fragment, kind="stable")

@@ -30,7 +30,7 @@ _Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
 class View:
     """Fragments of a snapshot, bound to a projection when first asked for."""
 
-    __slots__ = ("_cache", "_token", "projection", "schema", "snapshot")
+    __slots__ = ("_cache", "_met", "_token", "projection", "schema", "snapshot")
 
     def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
         self.snapshot = snapshot
@@ -39,6 +39,7 @@ class View:
         # Not the view itself: what the session keeps must not keep the session.
         self._token = object()
         self._cache = snapshot.session.cache
+        self._met: set[int] = set()
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
@@ -55,6 +56,13 @@ class View:
             return bound
         found: BoundFragment | None = self._cache.get((self._token, ~position))
         return found or self._bind(position, announce=True)
+
+    def meets(self, position: int) -> bool:
+        """Whether a take meets the fragment for the first time, as far as anyone asked."""
+        if position in self._met or self._cache.get((self._token, position)) is not None:
+            return False
+        self._met.add(position)
+        return True
 
     def _bind(self, position: int, *, announce: bool) -> BoundFragment:
         found = bind_fragment(self.snapshot, position, self.projection, announce=announce)

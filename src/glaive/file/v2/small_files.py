@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.encodings.alike_pages import AlikeChunks, AlikeValues, alike
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes
+from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import GlaiveError
 from glaive.file.v2.columns import Node, column_tree
@@ -35,7 +35,14 @@ from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.format.wire import DecodeError
 from glaive.types import ByteRange, Where
 
-__all__ = ["MAX_BYTES", "read_small_files"]
+__all__ = [
+    "MAX_BYTES",
+    "NotAlikeError",
+    "SmallBatch",
+    "SmallPage",
+    "are_usual",
+    "read_small_files",
+]
 
 MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
@@ -91,38 +98,44 @@ def read_small_files(
         Chunks per field, in the order of the files. ``None`` when the files must be read
         one by one: they have another format, several pages per column, or damage.
     """
-    if any(one.is_packed or BLOB in one.metadata for field in fields for one in field.walk()):
+    if not are_usual(fields):
         return None
     try:
-        batch = _Batch.of(files, rows)
+        batch = SmallBatch.of(files, rows)
         if batch is None:
             return None
         return [batch.read(column_tree(field, column_of)) for field in fields]
-    except (_NotAlikeError, GlaiveError, DecodeError):
+    except (NotAlikeError, GlaiveError, DecodeError):
         return None  # the reader of single files tells what is wrong
 
 
-class _NotAlikeError(Exception):
+def are_usual(fields: Sequence[Field]) -> bool:
+    """Whether these are fields that are read from many files at once."""
+    return not any(one.is_packed or BLOB in one.metadata for top in fields for one in top.walk())
+
+
+class NotAlikeError(Exception):
     """The files cannot be read together."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Page:
+class SmallPage:
     """What the metadata of a column with one page says, whatever file it is in.
 
     ``end`` is where the last of its buffers ends; ``kin`` is None for a page that is to be
-    read alone.
+    read alone. ``opened`` is the page without its bytes.
     """
 
     rows: int
     ranges: tuple[ByteRange, ...]
     end: int
     layout: Any
+    opened: PageReader
     kin: AlikeChunks | AlikeValues | None
 
 
 @lru_cache(maxsize=4096)
-def _page(raw: bytes) -> _Page | None:
+def _page(raw: bytes) -> SmallPage | None:
     """Parse the metadata of a column; None unless it has one page, of a usual kind."""
     message = file2_pb2.ColumnMetadata.FromString(raw)
     if len(message.pages) != 1:
@@ -139,11 +152,11 @@ def _page(raw: bytes) -> _Page | None:
     opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
     end = max((part.end for part in ranges), default=0)
     kin = alike(opened) if page.length else None
-    return _Page(page.length, ranges, end, layout, kin)
+    return SmallPage(page.length, ranges, end, layout, opened, kin)
 
 
 @dataclass(slots=True)
-class _Batch:
+class SmallBatch:
     """Files back to back in one buffer, each from one of ``bases`` on."""
 
     raw: bytes
@@ -153,7 +166,7 @@ class _Batch:
     footers: NDArray[Any]
 
     @classmethod
-    def of(cls, files: Sequence[pa.Buffer], rows: Sequence[int]) -> _Batch | None:
+    def of(cls, files: Sequence[pa.Buffer], rows: Sequence[int]) -> SmallBatch | None:
         """Join the files and check their footers."""
         sizes = [file.size for file in files]
         if min(sizes) < FileFooter.SIZE:
@@ -187,16 +200,16 @@ class _Batch:
         """A top-level field of all files."""
         if not node.children:
             return self._flat(node)
-        leaves = [self._column(leaf) for leaf in node.leaves()]
+        leaves = [self.column(leaf) for leaf in node.leaves()]
         found = []
         for at, rows in enumerate(self.rows.tolist()):
-            alone = [self._alone(at, pages[which[at]]) for pages, which in leaves]
+            alone = [self.alone(at, pages[which[at]]) for pages, which in leaves]
             found.append(unshred(node, alone, rows, _WHERE))
         return found
 
     def _flat(self, node: Node) -> list[pa.Array]:
         """A field without lists and structs: pages of one kin at once, then the others."""
-        pages, which = self._column(node)
+        pages, which = self.column(node)
         kins: dict[AlikeChunks | AlikeValues, int] = {}
         codes = [-1 if one.kin is None else kins.setdefault(one.kin, len(kins)) for one in pages]
         code = np.array(codes)[which]
@@ -220,10 +233,10 @@ class _Batch:
             for at, first, count in zip(files.tolist(), firsts, counts.tolist(), strict=True):
                 found[at] = array.slice(first, count)
         for at in np.flatnonzero(code < 0).tolist():
-            found[at] = unshred_flat(node, self._alone(at, pages[which[at]]), _WHERE)
+            found[at] = unshred_flat(node, self.alone(at, pages[which[at]]), _WHERE)
         return found
 
-    def _column(self, leaf: Node) -> tuple[list[_Page], Numbers]:
+    def column(self, leaf: Node) -> tuple[list[SmallPage], Numbers]:
         """The pages of a column without repetitions, and which of them each file has."""
         column, footers, bases = leaf.column, self.footers, self.bases
         if (
@@ -231,37 +244,37 @@ class _Batch:
             or leaf.entries_per_row != 1
             or not bool((footers["columns"] > column).all())
         ):
-            raise _NotAlikeError
+            raise NotAlikeError
         limit = footers["table"]
         at = bases + limit.astype(np.int64) + _PAIR * column
         pairs = np.frombuffer(self.raw, np.uint8)[at[:, None] + np.arange(_PAIR)].view("<u8")
         starts, sizes = pairs[:, 0], pairs[:, 1]
         if not bool(((starts <= limit) & (sizes <= limit) & (starts + sizes <= limit)).all()):
-            raise _NotAlikeError
+            raise NotAlikeError
         begin = bases + starts.astype(np.int64)
         end = (begin + sizes.astype(np.int64)).tolist()
         raw = self.raw
-        number: dict[_Page | None, int] = {}
+        number: dict[SmallPage | None, int] = {}
         which = [
             number.setdefault(_page(raw[a:b]), len(number))
             for a, b in zip(begin.tolist(), end, strict=True)
         ]
         pages = [page for page in number if page is not None]
         if len(pages) < len(number):
-            raise _NotAlikeError
+            raise NotAlikeError
         picked = np.array(which)
         ends = np.array([page.end for page in pages], np.uint64)[picked]
         rows = np.array([page.rows for page in pages], np.uint64)[picked]
         if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
-            raise _NotAlikeError
+            raise NotAlikeError
         return pages, picked
 
-    def _alone(self, at: int, page: _Page) -> Leaf:
-        """Read the page of one file."""
+    def alone(self, at: int, page: SmallPage, rows: Numbers | None = None) -> Leaf:
+        """Read the page of one file: all of it, or the rows at some positions."""
         base = int(self.bases[at])
         buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
         opened = open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
-        leaf = opened.read(0, page.rows)
+        leaf = opened.read(0, page.rows) if rows is None else opened.take(rows)
         if isinstance(leaf, Fetch):
-            raise _NotAlikeError
+            raise NotAlikeError
         return leaf
