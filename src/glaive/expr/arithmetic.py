@@ -113,7 +113,7 @@ def _whole(op: str, left: Any, right: Any) -> Any:
 
 
 def _by_constant(op: str, left: Any, right: Any) -> Any:
-    """The same for one valid number on the right, several times quicker; ``None`` for others."""
+    """The same for one valid number on the right, where Arrow takes it as it is."""
     kind = left.type
     if kind != right.type or not right.is_valid or not pa.types.is_primitive(kind):
         return None
@@ -121,23 +121,7 @@ def _by_constant(op: str, left: Any, right: Any) -> Any:
     floating = pa.types.is_floating(kind) and kind.bit_width > 16
     if (whole and op in {"+", "-", "*"}) or (floating and op in {"+", "-", "*", "/"}):
         return _PLAIN[op](left, right)
-    if not whole or op not in {"/", "%"}:
-        return None
-    number = right.as_py()
-    over = _numbers(left)
-    if not 0 < number <= np.iinfo(over.dtype).max:
-        return None
-    by = over.dtype.type(number)
-    if op == "/":
-        return pa.array(_cut(over, by), kind, mask=_nulls(left))
-    rest = over // by  # numpy divides by one number far quicker than it finds remainders
-    rest *= by
-    np.subtract(over, rest, out=rest)
-    if over.dtype.kind == "i":  # the remainder has the sign of what is divided
-        below = over < 0
-        if below.any():
-            rest -= by * (below & (rest != 0))
-    return pa.array(rest, kind, mask=_nulls(left))
+    return None
 
 
 def _cut(over: Any, by: Any) -> Any:

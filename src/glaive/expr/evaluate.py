@@ -12,6 +12,7 @@ from glaive.arrow.extensions import to_type
 from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.arithmetic import combine, negative
+from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.casts import cast
 from glaive.expr.compare import among, compare, distinct
 from glaive.expr.functions import registry
@@ -80,7 +81,16 @@ def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple
     return evaluate(node.left, batch), evaluate(node.right, batch)
 
 
+def _in_blocks(node: Node, batch: pa.RecordBatch) -> Any:
+    return compute_numbers(node, batch.num_rows, lambda part: evaluate(part, batch))
+
+
 def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
+    if not node.op.startswith("IS"):
+        sides = node.left, node.right
+        found = compare_numbers(node.op, *sides, batch.num_rows, lambda part: evaluate(part, batch))
+        if found is not None:
+            return found
     left, right = _sides(node, batch)
     if all(isinstance(one, pa.Scalar) for one in (left, right)):
         left = repeat(left, batch.num_rows)
@@ -91,6 +101,9 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
 
 
 def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
+    found = _in_blocks(node, batch)
+    if found is not None:
+        return found
     left, right = _sides(node, batch)
     return combine(node.op, left, right, batch.num_rows)
 
