@@ -203,7 +203,9 @@ def live_offsets(snapshot: Snapshot, fragment: Fragment) -> NDArray[np.int64] | 
     live = snapshot.live_rows(fragment)
     if live is None:
         return None
-    return live.physical(np.arange(live.count, dtype=np.int64))
+    kept = np.ones(live.rows, np.bool_)
+    kept[live.deleted] = False
+    return np.flatnonzero(kept)
 
 
 def spread_rows(
@@ -237,8 +239,9 @@ def spread_rows(
                 break
             here = live[seen:last]
             stop = rows if batch is None and last == len(live) else int(here[-1]) + 1
-            order = np.searchsorted(here, np.arange(reached, stop), side="right") - 1
-            picked: Any = pa.array(np.maximum(order, 0))
+            steps = np.zeros(stop - reached, np.int64)
+            steps[here - reached] = 1
+            picked: Any = pa.array(np.maximum(np.cumsum(steps) - 1, 0))
             yield held.take(picked)
             seen, reached = last, stop
         held = batch
