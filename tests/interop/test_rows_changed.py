@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,42 @@ class TestUpdate:
             library.write_dataset(data, path)
             library.dataset(path).update({"i": "7", "d": updates["d"]})
             tables.append(lance.dataset(path).to_table())
+        assert tables[0] == tables[1]
+
+    @pytest.mark.parametrize(
+        ("column", "text"),
+        [
+            ("i", "2.7"),
+            ("i", "0 - f"),
+            ("i", "m"),
+            ("m", "300"),
+            ("m", "i / 2"),
+            ("c", "i"),
+            ("c", "f"),
+            ("t", "c"),
+            ("z", "'2020-02-03'"),
+            ("t", "z"),
+        ],
+    )
+    def test_values_are_converted_as_a_cast_does(
+        self, tmp_path: Path, column: str, text: str
+    ) -> None:
+        data = pa.table(
+            {
+                "i": pa.array([1, -9, None]),
+                "f": [1.5, -2.5, None],
+                "m": pa.array([Decimal("1.55"), Decimal("-7.25"), None], pa.decimal128(10, 2)),
+                "c": pa.array(["a", "b", None]).dictionary_encode(),
+                "t": ["x", "y", None],
+                "z": pa.array([0, 1_500_000, None], pa.timestamp("us", "UTC")),
+            }
+        )
+        tables = []
+        for library in (glaive, lance):
+            path = str(tmp_path / library.__name__)
+            library.write_dataset(data, path)
+            library.dataset(path).update({column: text})
+            tables.append(lance.dataset(path).to_table().to_pylist())
         assert tables[0] == tables[1]
 
     @pytest.mark.parametrize(

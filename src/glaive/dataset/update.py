@@ -17,7 +17,8 @@ from glaive.dataset.commits import commit_operation
 from glaive.dataset.found_rows import delete_rows, offsets_by_fragment
 from glaive.dataset.moved_rows import write_moved
 from glaive.dataset.scanner import Scanner
-from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
+from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
 from glaive.format.manifest import Manifest
 from glaive.scan.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
@@ -118,13 +119,24 @@ def _changed(
             continue
         found = value.evaluate(batch)
         kind = schema.field(name).type
-        if found.type != kind:
-            try:
-                found = pc.cast(found, kind)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise SchemaError(
-                    f"updates: {value.text} is {found.type}, which does not convert to the type of "
-                    f"column {name!r}, {kind}: {error}"
-                ) from error
-        arrays.append(found)
+        try:
+            arrays.append(_as(found, kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
+            raise SchemaError(
+                f"updates: {value.text} is {found.type}, which does not convert to the type of "
+                f"column {name!r}, {kind}: {error}"
+            ) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _as(values: Any, kind: Any) -> Any:
+    """Values of an expression in the type of a column, as CAST converts them."""
+    if values.type == kind:
+        return values
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _as(values, kind.storage_type))
+    if pa.types.is_dictionary(kind):
+        return pc.cast(_as(values, kind.value_type).dictionary_encode(), kind)
+    if pa.types.is_nested(kind) or pa.types.is_nested(values.type):
+        return pc.cast(values, kind)
+    return cast(values, kind)
