@@ -139,7 +139,7 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         use_cache=False,
         **reading,
     )
-    batches: Iterator[pa.RecordBatch] = scanner.to_batches()
+    batches = _together(scanner.to_batches())
     new = write_fragments(
         dataset.store, batches, target.schema, writing, target.version, target.dictionaries
     )
@@ -161,6 +161,34 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
 
 _BATCH = 128 * 1024
 """Rows read at a time."""
+
+_PIECE_BYTES = 16 * 1024 * 1024
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: of small ones, each costs more than its rows do."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _BATCH // 2 or size >= _PIECE_BYTES:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    if len(batches) < 2 or any(map(_has_items, batches[0].schema.types)):
+        return batches
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def _has_items(kind: pa.DataType) -> bool:
+    """Whether a type has a dictionary, of which each batch may have its own."""
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return pa.types.is_dictionary(kind) or any(map(_has_items, inner))
 
 
 def commit_rewrites(

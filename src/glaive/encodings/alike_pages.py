@@ -3,7 +3,7 @@
 A page of a few rows costs far more to open than to decode. Here nothing is opened per page:
 all pages lie in one buffer, numbers tell where, and every step is one array operation or one
 codec call for all of them. Only the simplest pages are read like this, which are those that
-small files have: one chunk of values without a dictionary and without lists, or plain values
+small files have: chunks of values without a dictionary and without lists, or plain values
 of a fixed width.
 
 Specification: "Mini-block pages" and "Full-zip pages" in ``docs/format/pages.md``.
@@ -42,9 +42,8 @@ def alike(page: PageReader) -> AlikeChunks | AlikeValues | None:
     ``None`` for a page that is to be read alone.
     """
     if isinstance(page, MiniBlockPage):
-        form, words = page.form, page.page.ranges[0]
-        simple = form.rep is None and form.dictionary is None
-        return AlikeChunks(form) if simple and words.size == form.value_width else None
+        simple = page.form.rep is None and page.form.dictionary is None
+        return AlikeChunks(page.form) if simple else None
     if isinstance(page, FullZipPage) and isinstance(page.values, Flat) and not page.index_width:
         width = page.form.width
         return None if page.form.control else AlikeValues(width, page.layers)
@@ -53,7 +52,7 @@ def alike(page: PageReader) -> AlikeChunks | AlikeValues | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AlikeChunks:
-    """Mini-block pages of one chunk and one form."""
+    """Mini-block pages of one form."""
 
     form: MiniBlockForm
 
@@ -83,24 +82,47 @@ class AlikeChunks:
         """
         form = self.form
         where = Where("small files")
-        width = form.value_width
-        raw = as_array(data)[starts[:, :1] + np.arange(width)]
-        words = raw.view(f"<u{width}")[:, 0].astype(np.int64)
-        logs, lengths = words & 15, ((words >> 4) + 1) << 3
-        room = np.maximum(MAX_CHUNK_VALUES, 8 * lengths)
-        counted = (logs == 0) | (np.left_shift(1, logs) == rows)
-        if not bool(((lengths == sizes[:, 1]) & counted & (rows <= room)).all()):
-            raise CorruptFileError(
-                "chunk words", expected="one chunk with all values", found="others", where=where
-            )
+        places, lengths, counts = self._chunks(data, starts, sizes, rows, where)
         chunks = ChunkReader(form, where)
-        headers = chunks.headers(data, starts[:, 1], lengths)
-        values = chunks.decode(data, chunks.pieces_of(headers), rows, None)
+        headers = chunks.headers(data, places, lengths)
+        values = chunks.decode(data, chunks.pieces_of(headers), counts, None)
         total = int(rows.sum())
         leaf = Leaf(values, total, total, form.layers)
         if form.definition is not None:
-            LevelReader(form, where).read_flat(leaf, data, headers, rows, 0)
+            LevelReader(form, where).read_flat(leaf, data, headers, counts, 0)
         return leaf
+
+    def _chunks(
+        self, data: pa.Buffer, starts: Numbers, sizes: Numbers, rows: Numbers, where: Where
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Where each chunk of all pages begins, its bytes and its values."""
+        width = self.form.value_width
+        per_page = sizes[:, 0] // width
+        if not bool(((per_page > 0) & (per_page * width == sizes[:, 0])).all()):
+            raise CorruptFileError(
+                "chunk words", expected=f"{width} bytes each", found="others", where=where
+            )
+        ends = np.cumsum(per_page)
+        first, last = ends - per_page, ends - 1
+        page = np.repeat(np.arange(len(rows)), per_page)
+        at = starts[page, 0] + width * (np.arange(len(page)) - first[page])
+        raw = as_array(data)[at[:, None] + np.arange(width)]
+        words = raw.view(f"<u{width}")[:, 0].astype(np.int64)
+        logs, lengths = words & 15, ((words >> 4) + 1) << 3
+        counts = np.left_shift(1, logs)
+        begins = np.cumsum(lengths) - lengths
+        held = np.add.reduceat(lengths, first)
+        rest = rows - (np.add.reduceat(counts, first) - counts[last])
+        room = np.maximum(MAX_CHUNK_VALUES, 8 * lengths[last])
+        counted = (logs[last] == 0) | (counts[last] == rest)
+        unfinished = np.delete(logs, last)  # all but the last say how many values they have
+        sound = (held == sizes[:, 1]) & counted & (rest > 0) & (rest <= room)
+        if not bool(sound.all() and unfinished.all()):
+            raise CorruptFileError(
+                "chunk words", expected="chunks with all values", found="others", where=where
+            )
+        counts[last] = rest
+        return starts[page, 1] + begins - begins[first][page], lengths, counts
 
 
 @dataclass(frozen=True, slots=True)

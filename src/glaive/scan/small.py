@@ -36,8 +36,11 @@ _KEPT = 16
 """Projections whose small fragments are remembered; beyond, all are forgotten."""
 
 _MOST = 1024
-_MOST_BYTES = 4 * 1024 * 1024
+_MOST_BYTES = 8 * 1024 * 1024
 """Fragments and bytes read at a time."""
+
+_WHOLE_BYTES = 512 * 1024
+"""Bytes of a file that counts as small when all of its columns are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ def _run(
 ) -> SmallFragments | None:
     """The longest run of small fragments from a range on."""
     fragment = wire(ranges[start].position)
-    head = _small_file(fragment, ranges[start])
+    head = _small_file(fragment, ranges[start], leaves)
     if head is None:
         return None
     fields, columns = tuple(head.fields), tuple(head.column_indices)
@@ -199,7 +202,7 @@ def _run(
     deleted = [fragment.HasField("deletion_file")]
     for one in ranges[start + 1 : start + _MOST]:
         fragment = wire(one.position)
-        file = _small_file(fragment, one)
+        file = _small_file(fragment, one, leaves)
         if file is None or file.fields != head.fields:
             break
         size += file.file_size_bytes
@@ -212,7 +215,9 @@ def _run(
     return SmallFragments(run, paths, deleted, fields, columns)
 
 
-def _small_file(wire: table_pb2.DataFragment, rows: FragmentRows) -> table_pb2.DataFile | None:
+def _small_file(
+    wire: table_pb2.DataFragment, rows: FragmentRows, leaves: frozenset[int]
+) -> table_pb2.DataFile | None:
     """The one small file of a fragment of which all rows are read."""
     files = wire.files
     if len(files) != 1:
@@ -221,4 +226,7 @@ def _small_file(wire: table_pb2.DataFragment, rows: FragmentRows) -> table_pb2.D
         return None
     file = files[0]
     size = file.file_size_bytes
-    return None if not 0 < size <= MAX_BYTES or file.HasField("base_id") else file
+    most = MAX_BYTES
+    if size > most and len(leaves) == sum(column >= 0 for column in file.column_indices):
+        most = _WHOLE_BYTES
+    return None if not 0 < size <= most or file.HasField("base_id") else file
