@@ -86,10 +86,12 @@ def test_comparisons_are_those_of_whole_arrays(kind: pa.DataType, op: str) -> No
     a, b = tree.Column("a", kind), tree.Column("b", kind)
     constants = (0, 1, 50) if kind in WHOLE else (0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"))
     for value in constants:
-        found = compare_numbers(op, a, tree.Literal(value, kind), ROWS, leaf_of(arrays))
+        found = compare_numbers(
+            tree.Compare(op, a, tree.Literal(value, kind)), ROWS, leaf_of(arrays)
+        )
         found.validate(full=True)
         assert found.equals(compare(op, arrays["a"], pa.scalar(value, kind))), value
-    found = compare_numbers(op, a, b, ROWS, leaf_of(arrays))
+    found = compare_numbers(tree.Compare(op, a, b), ROWS, leaf_of(arrays))
     assert found.equals(compare(op, arrays["a"], arrays["b"]))
 
 
@@ -100,7 +102,7 @@ def test_the_order_of_floats_sets_zeros_and_signed_nan_apart() -> None:
         if at == 0:
             continue  # Python's NaN has no sign to speak of
         literal = tree.Literal(value, pa.float64())
-        found = compare_numbers("<", place, literal, 8, lambda _: numbers)
+        found = compare_numbers(tree.Compare("<", place, literal), 8, lambda _: numbers)
         assert found.to_pylist() == [i < at for i in range(8)], value
 
 

@@ -4,13 +4,14 @@ Arithmetic, conversions and comparisons of whole numbers and floats become steps
 block of rows goes through all of them before the next, so that what is between the columns and
 the result never reaches the memory. Nulls do not matter to the steps: a row is null where one
 of its values is. What has no step here is computed for all rows at first, and is then a column
-like others.
+like others. Steps are worked out once for an expression, however many batches it is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,16 +50,15 @@ _OPERATORS: dict[str, Any] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 Leaf = Callable[[Node], Any]
 """Computes an expression for all rows: an array or a scalar."""
 
+Step = Callable[["_Run", slice, Any], Any]
+"""Values of the rows of a block, written to the third argument where they are new."""
 
-class _Step(Protocol):
-    """Values of the rows of a block; written to ``out``, if there is one and they are new."""
-
-    def __call__(self, part: slice, out: Any = None) -> Any: ...
+Division = Callable[[Any, NDArray[Any], "_Run"], Any]
 
 
 def compute_numbers(node: Node, rows: int, leaf: Leaf) -> Any:
@@ -71,43 +71,86 @@ def compute_numbers(node: Node, rows: int, leaf: Leaf) -> Any:
     leaf
         Is called for the parts that have no step, columns among them.
     """
-    program = _Program(rows, leaf)
-    step = program.operation(node)
-    if step is None:
+    plan = _plan_of(_Same(node))
+    if plan is None:
         return None
-    kind = program.kind(node)
-    made = np.empty(rows, _DTYPES[kind])
-    with np.errstate(all="ignore"):
-        for start in range(0, rows, BLOCK):
-            part = slice(start, min(start + BLOCK, rows))
-            step(part, made[part])
-    return program.array(kind, pa.py_buffer(made))
+    made = np.empty(rows, plan.dtype)
+    run = _Run(plan, rows, leaf)
+    run.fill(plan.step, made)
+    return run.array(pa.from_numpy_dtype(plan.dtype), pa.py_buffer(made))
 
 
-def compare_numbers(op: str, left: Node, right: Node, rows: int, leaf: Leaf) -> Any:
-    """``left op right`` of two numbers as booleans; see :func:`compute_numbers`.
+def compare_numbers(node: tree.Compare, rows: int, leaf: Leaf) -> Any:
+    """The booleans that a comparison of two numbers gives; see :func:`compute_numbers`.
 
     Floats are compared in their total order.
     """
-    program = _Program(rows, leaf)
-    test = program.comparison(op, left, right)
-    if test is None:
+    plan = _plan_of(_Same(node))
+    if plan is None:
         return None
     flags = np.empty(rows, np.bool_)
-    with np.errstate(all="ignore"):
-        for start in range(0, rows, BLOCK):
-            part = slice(start, min(start + BLOCK, rows))
-            test(part, flags[part])
-    return program.array(pa.bool_(), pa.py_buffer(np.packbits(flags, bitorder="little")))
+    run = _Run(plan, rows, leaf)
+    run.fill(plan.step, flags)
+    return run.array(pa.bool_(), pa.py_buffer(np.packbits(flags, bitorder="little")))
 
 
-class _Program:
-    """Steps on their way: what they read, and where it is null."""
+class _Same:
+    """An expression as a key: the same one, not one that is equal."""
 
-    def __init__(self, rows: int, leaf: Leaf) -> None:
-        self.rows, self.leaf = rows, leaf
-        self.valid: Any = None
-        self.kinds: dict[int, Any] = {}
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __hash__(self) -> int:
+        return id(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.node is other.node
+
+
+@lru_cache(maxsize=256)
+def _plan_of(key: _Same) -> _Plan | None:
+    plan = _Plan()
+    node = key.node
+    if isinstance(node, tree.Compare):
+        step = plan.comparison(node)
+    else:
+        step = plan.operation(node, None)
+        plan.dtype = plan.dtype_of(node)
+    if step is None:
+        return None
+    plan.step = step
+    return plan
+
+
+class _Run:
+    """One batch: the arrays that are read, and room for a block of what is between."""
+
+    def __init__(self, plan: _Plan, rows: int, leaf: Leaf) -> None:
+        self.rows = rows
+        self.valid: Any = repeat(False, rows) if plan.nothing else None  # a value
+        self.arrays = [self.numbers(leaf(node), dtype) for node, dtype in plan.leaves]
+        self.rooms = [np.empty(min(BLOCK, rows), dtype) for dtype in plan.rooms]
+
+    def numbers(self, found: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+        if isinstance(found, pa.Scalar):
+            found = repeat(found, self.rows)
+        if _DTYPES.get(found.type) != dtype:
+            found = cast(found, pa.from_numpy_dtype(dtype))
+        if found.null_count:
+            valid = pc.is_valid(found)
+            self.valid = valid if self.valid is None else pc.and_(self.valid, valid)
+        data = found.buffers()[1]
+        if data is None:
+            return np.zeros(self.rows, dtype)
+        return np.frombuffer(data, dtype, self.rows, found.offset * dtype.itemsize)
+
+    def fill(self, step: Step, made: NDArray[Any]) -> None:
+        with np.errstate(all="ignore"):
+            for start in range(0, self.rows, BLOCK):
+                part = slice(start, min(start + BLOCK, self.rows))
+                step(self, part, made[part])
 
     def array(self, kind: Any, values: Any) -> Any:
         """The result: null where something that was read is."""
@@ -118,221 +161,214 @@ class _Program:
             bitmap = whole.buffers()[1]
         return pa.Array.from_buffers(kind, self.rows, [bitmap, values])
 
-    def scratch(self, dtype: Any) -> NDArray[Any]:
-        return np.empty(min(BLOCK, self.rows), dtype)
 
-    def only(self, valid: Any) -> None:
-        """The result is null elsewhere."""
-        self.valid = valid if self.valid is None else pc.and_(self.valid, valid)
+class _Plan:
+    """The steps of one expression.
 
-    def kind(self, node: Node) -> Any:
-        """The type of an expression, worked out once."""
-        found = self.kinds.get(id(node))
-        if found is None:
-            match node:
-                case tree.Negative(operand):
-                    found = self.kind(operand)
-                case tree.Arithmetic(_, left, right) if self.kind(left) in _DTYPES and self.kind(
-                    left
-                ) == self.kind(right):
-                    found = self.kind(left)
-                case _:
-                    found = type_of(node)
-            self.kinds[id(node)] = found
-        return found
+    A step is given room for its values, unless it was made with room of its own: ``room`` is
+    its number then.
+    """
+
+    step: Step
+    dtype: Any = None
+
+    def __init__(self) -> None:
+        self.leaves: list[tuple[Node, np.dtype[Any]]] = []
+        self.rooms: list[np.dtype[Any]] = []
+        self.nothing = False
+        self._dtypes: dict[int, Any] = {}
+        self._columns: dict[str, int] = {}
+
+    def room(self, dtype: Any) -> int:
+        self.rooms.append(dtype)
+        return len(self.rooms) - 1
+
+    def dtype_of(self, node: Node) -> Any:
+        """The type of the numbers of an expression; None for other types."""
+        if id(node) not in self._dtypes:
+            self._dtypes[id(node)] = self._dtype_of(node)
+        return self._dtypes[id(node)]
+
+    def _dtype_of(self, node: Node) -> Any:
+        if isinstance(node, tree.Negative):
+            return self.dtype_of(node.operand)
+        if isinstance(node, tree.Arithmetic):
+            left = self.dtype_of(node.left)
+            if left is not None and left == self.dtype_of(node.right):
+                return left
+        return _DTYPES.get(type_of(node))
 
     # ------------------------------------------------------------------ steps
 
-    def value(self, node: Node) -> _Step | None:
-        """Steps to the values of an expression of numbers; None for nulls and other types."""
-        return self.operation(node) or self.read(node)
+    def value(self, node: Node, dtype: Any, room: int | None) -> Step:
+        """Steps to the values of an expression of this type."""
+        return self.operation(node, room) or self.read(node, dtype)
 
-    def read(self, node: Node) -> _Step | None:
-        kind = self.kind(node)
-        dtype = _DTYPES.get(kind)
-        if dtype is None:
-            return None
-        found = self.leaf(node)
-        if isinstance(found, pa.Scalar):
-            if not found.is_valid:
-                self.only(repeat(False, self.rows))  # a value
-            constant = dtype.type(found.as_py() or 0)
-            if not isinstance(node, Literal):
-                constant = np.full(1, constant).repeat(min(BLOCK, self.rows))
-                return lambda part, out=None: constant[: part.stop - part.start]  # noqa: ARG005  # nothing new
-            return lambda part, out=None: constant  # noqa: ARG005  # nothing new
-        found = cast(found, kind)
-        if found.null_count:
-            self.only(pc.is_valid(found))
-        data = found.buffers()[1]
-        if data is None:
-            numbers = np.zeros(self.rows, dtype)
-        else:
-            numbers = np.frombuffer(data, dtype, self.rows, found.offset * dtype.itemsize)
-        return lambda part, out=None: numbers[part]  # noqa: ARG005  # nothing new
+    def read(self, node: Node, dtype: Any) -> Step:
+        if isinstance(node, Literal):
+            self.nothing = self.nothing or node.is_null
+            constant = dtype.type(0 if node.is_null else node.value)
+            return lambda _run, _part, _out: constant
+        place = len(self.leaves)
+        if isinstance(node, tree.Column):
+            place = self._columns.setdefault(node.path, place)
+        if place == len(self.leaves):
+            self.leaves.append((node, dtype))
+        return lambda run, part, _out: run.arrays[place][part]
 
-    def operation(self, node: Node) -> _Step | None:
+    def operation(self, node: Node, room: int | None) -> Step | None:
         """Steps of an operation; None for what is none, or has none."""
-        dtype = _DTYPES.get(self.kind(node))
+        dtype = self.dtype_of(node)
         if dtype is None:
             return None
         match node:
             case tree.Negative(operand):
-                return self.applied(np.negative, dtype, operand)
+                return _in_room(room, self.applied(np.negative, dtype, operand))
             case tree.Cast(operand):
-                return self.converted(operand, dtype)
-            case tree.Arithmetic(op, left, right) if self.kind(left) == self.kind(right):
+                made = self.converted(operand, dtype)
+                return None if made is None else _in_room(room, made)
+            case tree.Arithmetic(op, left, right):
+                if not dtype == self.dtype_of(left) == self.dtype_of(right):
+                    return None
                 if op in "+-*" or (op == "/" and dtype.kind == "f"):
-                    return self.applied(_OPERATORS.get(op, np.divide), dtype, left, right)
+                    function = _OPERATORS.get(op, np.divide)
+                    return _in_room(room, self.applied(function, dtype, left, right))
                 if op in "/%" and isinstance(right, Literal):
-                    return self.divided(op, dtype, left, right)
+                    made = self.divided(op, dtype, left, right)
+                    return None if made is None else _in_room(room, made)
         return None
 
-    def applied(self, function: Any, dtype: Any, *operands: Node) -> _Step | None:
-        if any(_DTYPES.get(self.kind(one)) != dtype for one in operands):
-            return None
-        steps: list[Any] = [self.value(one) for one in operands]
-        scratch = self.scratch(dtype)
-        left: Any
-        left, *others = steps
+    def own(self, node: Node, dtype: Any) -> Step:
+        """Steps with room of their own."""
+        before = len(self.rooms)
+        place = self.room(dtype)
+        step = self.value(node, dtype, place)
+        if isinstance(node, Literal | tree.Column):
+            del self.rooms[before:]
+        return step
 
-        def apply(part: slice, out: Any = None) -> Any:
-            # What the left writes is read before it is written over.
-            room = _room(out, scratch, part)
-            return function(left(part, room), *(one(part) for one in others), out=room)
+    def applied(self, function: Any, dtype: Any, first: Node, *others: Node) -> Step:
+        # What the first writes into the room of the result is read before it is written over.
+        left = self.value(first, dtype, None)
+        if not others:
+            return lambda run, part, out: function(left(run, part, out), out=out)
+        right = self.own(others[0], dtype)
+        return lambda run, part, out: function(
+            left(run, part, out), right(run, part, None), out=out
+        )
 
-        return apply
-
-    def converted(self, operand: Node, dtype: Any) -> _Step | None:
+    def converted(self, operand: Node, dtype: Any) -> Step | None:
         """Conversions that cannot fail; a whole number becomes the nearest float."""
-        had = _DTYPES.get(self.kind(operand))
+        had = self.dtype_of(operand)
         if had is None or not (np.can_cast(had, dtype) or (had.kind in "iu" and dtype.kind == "f")):
             return None
-        step = self.value(operand)
-        if step is None:
-            return None
-        scratch = self.scratch(dtype)
+        step = self.own(operand, had)
 
-        def convert(part: slice, out: Any = None) -> Any:
-            made = _room(out, scratch, part)
-            np.copyto(made, step(part), casting="same_kind")
-            return made
+        def convert(run: _Run, part: slice, out: Any) -> Any:
+            np.copyto(out, step(run, part, None), casting="same_kind")
+            return out
 
         return convert
 
-    def divided(self, op: str, dtype: Any, left: Node, right: Literal) -> _Step | None:
+    def divided(self, op: str, dtype: Any, left: Node, right: Literal) -> Step | None:
         """Quotients cut towards zero and remainders, by a number above zero."""
         number = right.value
         if isinstance(left, Literal) or right.is_null or not 0 < number < np.inf:
             return None
-        divide: Any
         if dtype.kind == "f":
-            divide = _float_rest(dtype, number, self.scratch)
+            divide = self.float_rest(dtype, number)
         elif number > np.iinfo(dtype).max:
             return None
         else:
-            divide = (_quotient if op == "/" else _rest)(dtype, number, self.scratch)
-        step = self.value(left)
-        if step is None:
-            return None
-        scratch = self.scratch(dtype)
+            divide = (self.quotient if op == "/" else self.rest)(dtype, number)
+        step = self.value(left, dtype, None)
+        return lambda run, part, out: divide(step(run, part, out), out, run)
 
-        def apply(part: slice, out: Any = None) -> Any:
-            room = _room(out, scratch, part)
-            return divide(step(part, room), room)
+    def quotient(self, dtype: Any, number: int) -> Division:
+        by, most = dtype.type(number), dtype.type(number - 1)
+        if dtype.kind == "u":
+            return lambda over, out, _run: np.floor_divide(over, by, out=out)
+        sign, shift = self.room(dtype), dtype.type(dtype.itemsize * 8 - 1)
 
-        return apply
+        def divide(over: Any, out: Any, run: _Run) -> Any:
+            # numpy's quotients go down: those of numbers below zero start as much higher.
+            ahead = np.right_shift(over, shift, out=run.rooms[sign][: len(over)])
+            np.bitwise_and(ahead, most, out=ahead)
+            np.add(ahead, over, out=ahead)
+            return np.floor_divide(ahead, by, out=out)
+
+        return divide
+
+    def rest(self, dtype: Any, number: int) -> Division:
+        quotient, by = self.quotient(dtype, number), dtype.type(number)
+        whole = self.room(dtype)
+
+        def divide(over: Any, out: Any, run: _Run) -> Any:
+            # numpy divides by one number far quicker than it finds remainders.
+            made = quotient(over, run.rooms[whole][: len(over)], run)
+            np.multiply(made, by, out=made)
+            return np.subtract(over, made, out=out)
+
+        return divide
+
+    def float_rest(self, dtype: Any, number: float) -> Division:
+        """Remainders; exact by a whole number, and of numbers that are not too large for it."""
+        by = dtype.type(number)
+        limit = 2.0 ** np.finfo(dtype).nmant / 2
+        if by != np.floor(by) or by > limit:
+            return lambda over, out, _run: np.fmod(over, by, out=out)
+        size, whole = self.room(dtype), self.room(dtype)
+
+        def divide(over: Any, out: Any, run: _Run) -> Any:
+            ahead = np.abs(over, out=run.rooms[size][: len(over)])
+            if not ahead.max() <= limit:  # NaN and infinities among them
+                return np.fmod(over, by, out=out)
+            made = np.divide(ahead, by, out=run.rooms[whole][: len(over)])
+            np.floor(made, out=made)
+            np.multiply(made, by, out=made)
+            np.subtract(ahead, made, out=made)
+            if made.min() < 0:  # a quotient was rounded up to a whole number
+                made[made < 0] += by
+            return np.copysign(made, over, out=out)
+
+        return divide
 
     # ------------------------------------------------------------ comparisons
 
-    def comparison(self, op: str, left: Node, right: Node) -> Any:
-        dtype = _DTYPES.get(self.kind(left))
-        if dtype is None or self.kind(left) != self.kind(right) or isinstance(left, Literal):
+    def comparison(self, node: tree.Compare) -> Step | None:
+        op, left, right = node.op, node.left, node.right
+        dtype = self.dtype_of(left)
+        if op not in _OPERATORS or dtype is None or dtype != self.dtype_of(right):
             return None
-        first = self.value(left)
-        if first is None:
+        if isinstance(left, Literal):
             return None
+        first = self.own(left, dtype)
         if dtype.kind != "f":
-            return self.compared(op, first, self.value(right))
+            return _compared(op, first, self.own(right, dtype))
         words = f"i{dtype.itemsize}"
         if not isinstance(right, Literal):
-            return self.compared(op, _ordered(first, words), _ordered(self.value(right), words))
-        if right.is_null:
-            return None
+            return _compared(op, _ordered(first, words), _ordered(self.own(right, dtype), words))
         # Floats are ordered as their bits are: with a sign to compare with those above zero,
         # without to compare with those below, where more is less.
-        bits = np.array(right.value, dtype).view(words)[()]
-        if bits < 0 and op not in {"=", "!="}:
+        self.nothing = self.nothing or right.is_null
+        bits = np.array(0.0 if right.is_null else right.value, dtype).view(words)[()]
+        if bits < 0 and op in _FLIPPED:
             op, words = _FLIPPED[op], f"u{dtype.itemsize}"
             bits = bits.view(words)
         function = _OPERATORS[op]
-        return lambda part, out: function(first(part).view(words), bits, out=out)
-
-    def compared(self, op: str, left: _Step, right: _Step | None) -> Any:
-        if right is None:
-            return None
-        function = _OPERATORS[op]
-        return lambda part, out: function(left(part), right(part), out=out)
+        return lambda run, part, out: function(first(run, part, None).view(words), bits, out=out)
 
 
-def _room(out: Any, scratch: NDArray[Any], part: slice) -> NDArray[Any]:
-    room: NDArray[Any] = scratch[: part.stop - part.start] if out is None else out
-    return room
+def _in_room(place: int | None, step: Step) -> Step:
+    if place is None:
+        return step
+    return lambda run, part, _out: step(run, part, run.rooms[place][: part.stop - part.start])
 
 
-def _ordered(step: _Step | None, words: str) -> Any:
-    if step is None:
-        return None
-    return lambda part, out=None: float_order(step(part).view(words))  # noqa: ARG005  # new
+def _compared(op: str, left: Step, right: Step) -> Step:
+    function = _OPERATORS[op]
+    return lambda run, part, out: function(left(run, part, None), right(run, part, None), out=out)
 
 
-def _quotient(dtype: Any, number: int, scratch: Any) -> Any:
-    by, most = dtype.type(number), dtype.type(number - 1)
-    if dtype.kind == "u":
-        return lambda over, out: np.floor_divide(over, by, out=out)
-    sign, shift = scratch(dtype), dtype.type(dtype.itemsize * 8 - 1)
-
-    def divide(over: Any, out: Any) -> Any:
-        # numpy's quotients go down: those of numbers below zero start as much higher.
-        ahead = np.right_shift(over, shift, out=sign[: len(over)])
-        np.bitwise_and(ahead, most, out=ahead)
-        np.add(ahead, over, out=ahead)
-        return np.floor_divide(ahead, by, out=out)
-
-    return divide
-
-
-def _rest(dtype: Any, number: int, scratch: Any) -> Any:
-    quotient, by = _quotient(dtype, number, scratch), dtype.type(number)
-    whole = scratch(dtype)
-
-    def divide(over: Any, out: Any) -> Any:
-        # numpy divides by one number far quicker than it finds remainders.
-        made = quotient(over, whole[: len(over)])
-        np.multiply(made, by, out=made)
-        return np.subtract(over, made, out=out)
-
-    return divide
-
-
-def _float_rest(dtype: Any, number: float, scratch: Any) -> Any:
-    """Remainders; exact by a whole number, and of numbers that are not too large for it."""
-    by = dtype.type(number)
-    limit = 2.0 ** np.finfo(dtype).nmant / 2
-    if by != np.floor(by) or by > limit:
-        return lambda over, out: np.fmod(over, by, out=out)
-    size, whole = scratch(dtype), scratch(dtype)
-
-    def divide(over: Any, out: Any) -> Any:
-        ahead = np.abs(over, out=size[: len(over)])
-        if not ahead.max() <= limit:  # NaN and infinities among them
-            return np.fmod(over, by, out=out)
-        made = np.divide(ahead, by, out=whole[: len(over)])
-        np.floor(made, out=made)
-        np.multiply(made, by, out=made)
-        np.subtract(ahead, made, out=made)
-        if made.min() < 0:  # a quotient was rounded up to a whole number
-            made[made < 0] += by
-        return np.copysign(made, over, out=out)
-
-    return divide
+def _ordered(step: Step, words: str) -> Step:
+    return lambda run, part, _out: float_order(step(run, part, None).view(words))

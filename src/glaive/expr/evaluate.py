@@ -81,16 +81,10 @@ def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple
     return evaluate(node.left, batch), evaluate(node.right, batch)
 
 
-def _in_blocks(node: Node, batch: pa.RecordBatch) -> Any:
-    return compute_numbers(node, batch.num_rows, lambda part: evaluate(part, batch))
-
-
 def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
-    if not node.op.startswith("IS"):
-        sides = node.left, node.right
-        found = compare_numbers(node.op, *sides, batch.num_rows, lambda part: evaluate(part, batch))
-        if found is not None:
-            return found
+    numbers = compare_numbers(node, batch.num_rows, lambda part: evaluate(part, batch))
+    if numbers is not None:
+        return numbers
     left, right = _sides(node, batch)
     if all(isinstance(one, pa.Scalar) for one in (left, right)):
         left = repeat(left, batch.num_rows)
@@ -101,9 +95,9 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
 
 
 def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
-    found = _in_blocks(node, batch)
-    if found is not None:
-        return found
+    numbers = compute_numbers(node, batch.num_rows, lambda part: evaluate(part, batch))
+    if numbers is not None:
+        return numbers
     left, right = _sides(node, batch)
     return combine(node.op, left, right, batch.num_rows)
 
