@@ -21,7 +21,6 @@ from glaive.errors import (
     OptionError,
     SchemaError,
     StoreError,
-    UnsupportedFeatureError,
 )
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.uri import open_store
@@ -89,7 +88,7 @@ class TestModes:
             ("transaction_properties", {"job": 5}, OptionError),
             ("commit_message", 5, OptionError),
             ("initial_bases", ["x"], OptionError),
-            ("target_bases", ["x"], UnsupportedFeatureError),
+            ("target_bases", ["x"], OptionError),
             ("max_rows_per_group", 0, OptionError),
         ],
     )

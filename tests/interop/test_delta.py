@@ -213,3 +213,81 @@ class TestBases:
         with pytest.raises((OptionError, GlaiveError)):
             dataset.add_bases([wrong])
         assert dataset.version == 2
+
+
+class TestTargets:
+    """Data files that are written to base paths."""
+
+    def bases(self, folder: Path, library: Any) -> list[Any]:
+        return [
+            library.DatasetBasePath(str(folder / "b1"), name="one"),
+            library.DatasetBasePath(str(folder / "b2"), name="two", is_dataset_root=True),
+        ]
+
+    def written(self, library: Any, folder: Path) -> Any:
+        """Write with targets of all kinds; where the files are then."""
+        folder.mkdir()
+        path = str(folder / "d")
+        options: Any = {"max_rows_per_file": 3}
+        bases = self.bases(folder, library)
+        library.write_dataset(DATA, path, initial_bases=bases, target_bases=["one"], **options)
+        more: list[dict[str, Any]] = [
+            {"target_bases": ["one", "two"]},
+            {"target_bases": [str(folder / "b2")]},
+            {"target_all_bases": True},
+            {"target_bases": []},
+        ]
+        for one in more:
+            library.write_dataset(DATA, path, mode="append", **one, **options)
+        files = [one.files[0] for one in glaive.dataset(path).manifest.fragments()]
+        folders = {
+            str(one.parent.relative_to(folder)): len(list(one.parent.glob("*.lance")))
+            for one in folder.rglob("*.lance")
+        }
+        rows = [one.dataset(path).to_table().to_pydict() for one in (glaive, lance)]
+        assert rows[0] == rows[1]
+        return [one.base_id for one in files], folders, rows[0]
+
+    def test_both_put_files_to_the_same_places(self, tmp_path: Path) -> None:
+        mine = self.written(glaive, tmp_path / "glaive")
+        assert mine == self.written(lance, tmp_path / "lance")
+        assert set(mine[0]) == {None, 1, 2}
+
+    def test_fragments_made_by_hand(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+        made = glaive.fragment.write_fragments(
+            DATA,
+            path,
+            mode="create",
+            initial_bases=self.bases(tmp_path, glaive),
+            target_bases=["two"],
+            return_transaction=True,
+        )
+        glaive.LanceDataset.commit(path, made)
+        assert lance.dataset(path).to_table() == DATA
+        assert list((tmp_path / "b2" / "data").iterdir())
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"target_bases": ["zz"]}, {"target_bases": ["one"], "target_all_bases": True}],
+        ids=["unknown", "both"],
+    )
+    def test_what_cannot_be_is_refused(self, tmp_path: Path, wrong: Any) -> None:
+        path = str(tmp_path / "d")
+        glaive.write_dataset(DATA, path, initial_bases=self.bases(tmp_path, glaive))
+        with pytest.raises(OptionError, match="target_bases"):
+            glaive.write_dataset(DATA, path, mode="append", **wrong)
+
+    def test_what_fails_leaves_no_file(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+
+        def rows() -> Any:
+            yield from DATA.to_batches()
+            raise KeyError("on purpose")
+
+        bases = self.bases(tmp_path, glaive)
+        with pytest.raises(KeyError):
+            glaive.write_dataset(
+                rows(), path, initial_bases=bases, target_all_bases=True, max_rows_per_file=2
+            )
+        assert not list(tmp_path.rglob("*.lance"))

@@ -48,8 +48,6 @@ _OPEN_LATER = frozenset(
 _WRITE_LATER = frozenset(
     {
         "max_page_bytes",
-        "target_bases",
-        "target_all_bases",
         "base_store_params",
         "namespace_client",
         "table_id",
@@ -147,6 +145,8 @@ def write_dataset(
     transaction_properties: Mapping[str, str] | None = None,
     encoding_options: Mapping[str, Mapping[str, object]] | None = None,
     initial_bases: Sequence[DatasetBasePath] | None = None,
+    target_bases: Sequence[str] | None = None,
+    target_all_bases: bool | None = None,
     auto_cleanup_options: Mapping[str, int] | None = None,
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
@@ -192,6 +192,10 @@ def write_dataset(
         ``lance-encoding:`` keys in the metadata of a field, which have the same names.
     initial_bases
         Further places of a dataset that is created: blobs below them may be given by URI.
+    target_bases
+        Names or paths of base paths that the new data files go to in turn.
+    target_all_bases
+        The files go to the dataset's own place and to all base paths in turn.
     auto_cleanup_options
         ``{"interval": 20, "older_than_seconds": 1209600}``: every so many commits to a dataset
         that is made now, older versions are cleaned up.
@@ -248,6 +252,8 @@ def write_dataset(
         progress=progress,
         encoding_options=encoding_options,
         initial_bases=tuple(initial_bases or ()),
+        target_bases=tuple(target_bases or ()),
+        target_all_bases=bool(target_all_bases),
         auto_cleanup=auto_cleanup_options,
     )
     if isinstance(uri, OpenedVersion):
@@ -266,9 +272,8 @@ def write_dataset(
         source = schema
     target = find_target(store, source, wanted, None if opened is None else opened.manifest)
     wanted = replace(wanted, blobs=replace(blobs, bases=target.blob_bases))
-    fragments = write_fragments(
-        store, rows, target.schema, wanted, target.version, target.dictionaries
-    )
+    places, shared = target.places(wanted), target.dictionaries
+    fragments = write_fragments(store, rows, target.schema, wanted, target.version, shared, places)
     manifest = commit_fragments(target, fragments, wanted)
     if session is None and opened is not None:
         session = opened.session()

@@ -45,6 +45,9 @@ class WriteOptions:
     auto_cleanup
         ``interval`` in versions and ``older_than_seconds``: after how many commits old versions
         of a dataset that is created or overwritten are cleaned up.
+    target_bases, target_all_bases
+        Base paths that new data files go to in turn, by name or path; or all of them and the
+        dataset's own place.
     progress
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     encoding_options
@@ -64,6 +67,8 @@ class WriteOptions:
     commit_message: str | None = None
     initial_bases: tuple[DatasetBasePath, ...] = ()
     auto_cleanup: Mapping[str, object] | None = field(default=None, hash=False)
+    target_bases: tuple[str, ...] = ()
+    target_all_bases: bool = False
     progress: Any = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
     blobs: BlobOptions = field(default_factory=BlobOptions)
@@ -81,6 +86,11 @@ class WriteOptions:
         for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        if self.target_bases and self.target_all_bases:
+            raise OptionError("target_bases and target_all_bases: choose one of the two")
+        for target in self.target_bases:
+            if not isinstance(target, str):
+                raise OptionError(f"target_bases: expected names or paths, found {target!r}")
         for base in self.initial_bases:
             if not isinstance(base, DatasetBasePath):
                 raise OptionError(

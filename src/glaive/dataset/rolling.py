@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from glaive.dataset.options import WriteOptions
 from glaive.dataset.source import Rows
-from glaive.errors import StoreError
+from glaive.dataset.target_bases import DataPlace
+from glaive.errors import StoreError, UnsupportedFeatureError
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.paths import blob_folder, data_file_path, new_data_file_name
+from glaive.format.paths import blob_folder, new_data_file_name
 from glaive.io.store import ObjectStore
 
 __all__ = ["RollingWriter"]
@@ -30,6 +31,8 @@ class RollingWriter:
         self.store, self.schema, self.options, self.version = store, schema, options, version
         self.fragments: list[Fragment] = []
         self.dictionaries: dict[int, pa.Array] = {}
+        self.places: tuple[DataPlace, ...] = (DataPlace(store),)
+        self._place = self.places[0]
         self._writer: FileWriter | None = None
         self._name = ""
         self._rows = 0
@@ -61,10 +64,14 @@ class RollingWriter:
 
     def _begin(self) -> FileWriter:
         self._name = new_data_file_name()
-        path = data_file_path(self._name)
+        self._place = place = self.places[len(self.fragments) % len(self.places)]
+        if place.base_id is not None and any(map(has_blobs_v2, self.schema.fields)):
+            raise UnsupportedFeatureError(
+                "target_bases: files with blob columns must lie in the dataset's own place"
+            )
         writer = self._writer = create_writer(
-            self.store,
-            path,
+            place.store,
+            place.path_of(self._name),
             self.schema,
             self.version,
             encoding_options=self.options.encoding_options,
@@ -92,7 +99,7 @@ class RollingWriter:
             return
         written = self._writer.finish()
         self._writer = None
-        fragment = _fragment(self._name, written)
+        fragment = _fragment(self._name, written, self._place.base_id)
         self.fragments.append(fragment)
         if self.options.progress is not None:
             self.options.progress.complete(fragment)
@@ -102,20 +109,26 @@ class RollingWriter:
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
-        paths = [data_file_path(file.path) for one in self.fragments for file in one.files]
+        for place in self.places:
+            mine = [file for one in self.fragments for file in one.files]
+            self._remove(place, [one.path for one in mine if one.base_id == place.base_id])
+
+    def _remove(self, place: DataPlace, names: list[str]) -> None:
+        paths = [place.path_of(name) for name in names]
         with suppress(StoreError):
             if any(map(has_blobs_v2, self.schema.fields)):
                 folders = [blob_folder(path) for path in paths]
-                paths += [one.path for folder in folders for one in self.store.walk(folder)]
-            self.store.delete(paths)
+                paths += [one.path for folder in folders for one in place.store.walk(folder)]
+            place.store.delete(paths)
 
 
-def _fragment(name: str, written: WrittenFile) -> Fragment:
+def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
     file = DataFile(
         path=name,
         fields=tuple(written.fields),
         column_indices=tuple(written.column_indices),
         version=written.version,
         size=written.size,
+        base_id=base_id,
     )
     return Fragment(files=(file,), physical_rows=written.rows)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.dataset.base_paths import DatasetBasePath
 from glaive.dataset.fragment_metadata import FragmentMetadata
 from glaive.dataset.lance_operation import LanceOperation
 from glaive.dataset.opened import OpenedVersion
@@ -44,6 +45,9 @@ def write_fragments(
     external_blob_mode: str = "reference",
     allow_external_blob_outside_bases: bool = False,
     encoding_options: Mapping[str, Mapping[str, object]] | None = None,
+    initial_bases: Sequence[DatasetBasePath] | None = None,
+    target_bases: Sequence[str] | None = None,
+    target_all_bases: bool | None = None,
     **options: Any,
 ) -> list[FragmentMetadata] | Transaction:
     """Write rows into data files that no version refers to yet.
@@ -84,6 +88,9 @@ def write_fragments(
         enable_stable_row_ids=enable_stable_row_ids,
         progress=progress,
         encoding_options=encoding_options,
+        initial_bases=tuple(initial_bases or ()),
+        target_bases=tuple(target_bases or ()),
+        target_all_bases=bool(target_all_bases),
     )
     opened = dataset_uri if isinstance(dataset_uri, OpenedVersion) else None
     if isinstance(dataset_uri, OpenedVersion):
@@ -93,16 +100,20 @@ def write_fragments(
     source, rows = read_source(data, schema)
     target = find_target(store, source, wanted, None if opened is None else opened.manifest)
     wanted = replace(wanted, blobs=replace(blobs, bases=target.blob_bases))
-    written = write_files(store, rows, target.schema, wanted, target.version, target.dictionaries)
+    places = target.places(wanted)
+    shared = target.dictionaries
+    written = write_files(store, rows, target.schema, wanted, target.version, shared, places)
     fragments = [FragmentMetadata.of(one) for one in written]
-    return _transaction(target, fragments, mode) if return_transaction else fragments
+    return _transaction(target, fragments, wanted) if return_transaction else fragments
 
 
-def _transaction(target: Target, fragments: list[FragmentMetadata], mode: str) -> Transaction:
+def _transaction(
+    target: Target, fragments: list[FragmentMetadata], options: WriteOptions
+) -> Transaction:
     version = 0 if target.base is None else target.base.version
     operation: LanceOperation.BaseOperation
-    if target.base is not None and mode == "append":
+    if target.base is not None and options.mode == "append":
         operation = LanceOperation.Append(fragments)
     else:
-        operation = LanceOperation.Overwrite(target.schema, fragments)
+        operation = LanceOperation.Overwrite(target.schema, fragments, options.initial_bases)
     return Transaction(version, operation)

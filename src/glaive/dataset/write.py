@@ -7,7 +7,7 @@ driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from glaive.dataset.conform import check_names, conform, match_schema
 from glaive.dataset.options import WriteOptions
 from glaive.dataset.rolling import RollingWriter
 from glaive.dataset.source import Rows
+from glaive.dataset.target_bases import DataPlace, find_places
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
@@ -64,11 +65,29 @@ class Target:
     new_bases: tuple[table_pb2.BasePath, ...] = ()
     dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
 
+    def places(self, options: WriteOptions) -> tuple[DataPlace, ...]:
+        """Where data files go in turn.
+
+        Raises
+        ------
+        OptionError
+            A base path is named that the dataset does not have.
+        """
+        return find_places(
+            self.store,
+            self._bases,
+            options.target_bases,
+            everywhere=options.target_all_bases,
+        )
+
+    @property
+    def _bases(self) -> tuple[table_pb2.BasePath, ...]:
+        return self.new_bases if self.base is None else tuple(self.base.wire.base_paths)
+
     @property
     def blob_bases(self) -> dict[int, str]:
         """Places by id that URIs of blobs may lie below: base paths that are no datasets."""
-        paths = self.new_bases if self.base is None else self.base.wire.base_paths
-        return {base.id: base.path for base in paths if not base.is_dataset_root}
+        return {base.id: base.path for base in self._bases if not base.is_dataset_root}
 
 
 def find_target(
@@ -132,6 +151,7 @@ def write_fragments(
     options: WriteOptions,
     version: str | None = None,
     dictionaries: dict[int, pa.Array] | None = None,
+    places: Sequence[DataPlace] = (),
 ) -> list[Fragment]:
     """Write rows into as many files as needed; one fragment each, without an id yet.
 
@@ -145,6 +165,8 @@ def write_fragments(
         Format of the files; that of ``options`` when omitted.
     dictionaries
         Items of dictionary columns that the files must share; see :class:`Target`.
+    places
+        Where the files go in turn; to ``store`` when empty.
 
     Notes
     -----
@@ -156,6 +178,7 @@ def write_fragments(
     check_encoding_options(schema, version, options.encoding_options)
     roll = RollingWriter(store, schema, options, version)
     roll.dictionaries.update(dictionaries or {})
+    roll.places = tuple(places) or roll.places
     try:
         for piece in rows:
             roll.write(conform(piece, arrow))
