@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -373,6 +375,30 @@ class TestCheckpoint:
         assert not store.exists()
         assert len(files(f"{path}/data")) == 6
 
+    def test_a_killed_process_is_gone_on_with(self, pair: Any, tmp_path: Path) -> None:
+        path, _ = pair()
+        store, log = tmp_path / "checkpoint.sqlite", tmp_path / "log"
+        program = f"""
+import os, glaive, pyarrow as pa
+def count(batch):
+    if 6 in batch["a"].to_pylist() and not os.path.exists({str(log) + "2"!r}):
+        open({str(log) + "2"!r}, "w").close()
+        os._exit(9)
+    with open({str(log)!r}, "a") as file:
+        print(batch["a"].to_pylist(), file=file)
+    return pa.record_batch({{"u": batch["a"]}})
+udf = glaive.batch_udf(pa.schema({{"u": pa.int64()}}), checkpoint_file={str(store)!r})(count)
+glaive.dataset({path!r}).add_columns(udf, batch_size=2)
+"""
+        ends = [
+            subprocess.run([sys.executable, "-c", program], check=False).returncode
+            for _ in range(2)
+        ]
+        assert ends == [9, 0]
+        assert log.read_text().splitlines() == ["[0]", "[2, 3]", "[4]", "[6, 7]", "[8]"]
+        found = lance.dataset(path).to_table()
+        assert found["u"] == found["a"]
+
     def test_fragments_that_changed_are_worked_out_anew(self, pair: Any, tmp_path: Path) -> None:
         path, _ = pair()
         store = tmp_path / "checkpoint.sqlite"
@@ -678,6 +704,37 @@ class TestAlter:
             first.alter_columns({"path": "a", "nullable": False})
         second.alter_columns({"path": "a", "name": "A"})
         assert everything(path)["count"] == LIVE + 1
+
+    CHANGES: tuple[tuple[str, Change], ...] = (
+        ("rename", lambda d, _: d.alter_columns({"path": "a", "name": "A"})),
+        ("cast", lambda d, _: d.alter_columns({"path": "a", "data_type": pa.int32()})),
+        ("drop", lambda d, _: d.drop_columns(["a"])),
+        ("drop another", lambda d, _: d.drop_columns(["t"])),
+        ("add", lambda d, _: d.add_columns({"b": "a"})),
+        ("merge", lambda d, _: d.merge(KEYS, "a")),
+    )
+
+    @pytest.mark.parametrize(("name", "change"), CHANGES, ids=[one[0] for one in CHANGES])
+    def test_indices_stay_or_go_as_with_pylance(self, pair: Any, name: str, change: Change) -> None:
+        one, other = pair()
+        lance.dataset(one).create_scalar_index("a", "BTREE")
+        shutil.rmtree(other)
+        shutil.copytree(one, other)
+        if name == "cast":
+            with pytest.raises(SchemaError, match="'a' cannot be cast: it has the index 'a_idx'"):
+                change(glaive.dataset(one), glaive)
+            with pytest.raises(OSError, match="a_idx"):
+                change(lance.dataset(other), lance)
+        else:
+            change(glaive.dataset(one), glaive)
+            change(lance.dataset(other), lance)
+        assert everything(one) == everything(other)
+        left = [glaive.dataset(path).manifest.indices for path in (one, other)]
+        assert left[0] == left[1]
+        assert bool(left[0]) == (name != "drop")
+        if left[0]:
+            column = lance.dataset(one).schema.names[0]
+            assert lance.dataset(one).to_table(filter=f"{column} = 7").num_rows == 1
 
     def test_the_schema_as_a_whole_cannot_be_replaced(self, pair: Any) -> None:
         with pytest.raises(UnsupportedFeatureError, match="alter_columns"):

@@ -213,6 +213,7 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
     changes.names.update(renamed)
     cast_schema = tuple(_renamed(one, changes) for one in fields)
     _check_siblings(cast_schema)
+    _refuse_indices(manifest, {below.id for one in cast_schema for below in one.walk()})
     added = LanceSchema(tuple(parts))
     view = view_of(snapshot, [path for one in parts for path in _paths_of(schema, one)])
     kinds = added.to_arrow()
@@ -226,6 +227,18 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
 
     files = for_each(snapshot, write)
     return commit_columns(dataset, Grown(replace(schema, fields=cast_schema), added), files)
+
+
+def _refuse_indices(manifest: Manifest, left: set[int]) -> None:
+    """Refuse to give columns new ids that indices know by their old ones."""
+    for index in manifest.indices:
+        gone = [one for one in (*index.fields, *index.covering_fields) if one not in left]
+        if gone and gone[0] in manifest.schema.field_ids():
+            name = manifest.schema.field_by_id(gone[0]).name
+            raise SchemaError(
+                f"column {name!r} cannot be cast: it has the index {index.name!r}, which its new "
+                "values would not be in. Drop the index first, and build it again."
+            )
 
 
 def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[int]) -> Field:

@@ -90,14 +90,14 @@ class ChangingColumns(OpenedVersion):
         ------
         ColumnNotFoundError, SchemaError, OptionError
             There is no such column; a name is taken; a type or a value cannot be cast; a
-            column to be never null has nulls.
+            column to be never null has nulls; a column to be cast has an index.
         CommitConflictError
             Another writer changed the dataset meanwhile; nothing was changed.
 
         Notes
         -----
         Names and nullability are changes of the schema alone; to make a column never null,
-        it is read. Another type writes one file per fragment, and drops indices on the column.
+        it is read. Another type writes one file per fragment.
         """
         from glaive.dataset.alter_columns import alter_columns
 
