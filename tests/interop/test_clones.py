@@ -101,12 +101,12 @@ class TestBranches:
             for file in new:
                 shown = [text.replace(file, "new") for text in shown]
             assert shown[0] == shown[1]
-        mine, theirs = (glaive.dataset(one).branches.list() for one in (path, other))
+        ours, others = (glaive.dataset(one).branches.list() for one in (path, other))
         for name in ("b", "b/c"):
             for key in ("parent_branch", "parent_version", "metadata"):
-                assert mine[name][key] == theirs[name][key]
-            assert [one[0] for one in mine[name]["branch_identifier"]] == [
-                one[0] for one in theirs[name]["branch_identifier"]
+                assert ours[name][key] == others[name][key]
+            assert [one[0] for one in ours[name]["branch_identifier"]] == [
+                one[0] for one in others[name]["branch_identifier"]
             ]
 
     def test_the_index_of_the_parent_serves_the_branch(self, path: str) -> None:

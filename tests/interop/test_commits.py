@@ -245,7 +245,7 @@ class TestDetached:
         (LanceOperation.Update(update_mode="sideways"), OptionError),
         (LanceOperation.Clone(True, None, 1, "x"), UnsupportedFeatureError),
     ],
-    ids=str,
+    ids=["no-version", "number", "no-operation", "no-fragment", "no-mode", "clone"],
 )
 def test_what_cannot_be_committed_is_refused(path: str, operation: Any, error: Any) -> None:
     with pytest.raises(error):
