@@ -73,6 +73,19 @@ class SourceKeys:
         found[together < 0] = -1
         return found
 
+    def matches(self, columns: Sequence[pa.Array]) -> tuple[Int64s, Int64s]:
+        """Which rows have a key of the source, ascending, and the first source row with it.
+
+        Quicker than :meth:`find` where few do.
+        """
+        if self._codes is None:
+            found = self._last.matches(columns[0])
+            if found is not None:
+                return found
+        rows = self.find(columns)
+        hits = np.flatnonzero(rows >= 0)
+        return hits, rows[hits]
+
     def text(self, row: int) -> str:
         """The key of a source row, for messages."""
         shown = (
@@ -106,6 +119,7 @@ class _Values:
         self.name, self.array = name, array
         self._low = 0
         self._direct: NDArray[np.int32] | None = None
+        self._there: NDArray[np.bool_] | None = None
         self._distinct: Any = None
         if pa.types.is_integer(array.type) and len(array) > array.null_count:
             self._direct = self._table()
@@ -135,6 +149,27 @@ class _Values:
             places = np.where(inside, _distances(numbers, low), last)
             return self._direct[places].astype(np.int64)
         return self._indices(values, self.array)
+
+    def matches(self, values: Any) -> tuple[Int64s, Int64s] | None:
+        """Which rows have a value, and the first source row with it; None without a table."""
+        if self._direct is None:
+            return None
+        values = _comparable(values)
+        numbers = _numbers(values)
+        if self._there is None:
+            self._there = self._direct >= 0
+        last = len(self._direct) - 1
+        # Those below the lowest wrap around to a distance beyond the last.
+        places = _wrapped(numbers, self._low)
+        if last <= np.iinfo(places.dtype).max:
+            places = np.minimum(places, places.dtype.type(last))
+        # Numbers below 2^63: a view is as good as a copy.
+        places = places.view(np.int64) if places.itemsize == 8 else places
+        found = self._there[places]
+        if values.null_count:
+            found &= _valid(values)
+        hits = np.flatnonzero(found)
+        return hits, self._direct[places[hits]].astype(np.int64)
 
     def _indices(self, values: Any, among: Any) -> Int64s:
         try:
@@ -187,11 +222,15 @@ def _comparable(array: Any) -> Any:
 
 def _distances(numbers: Any, low: int) -> Int64s:
     """How far whole numbers are above ``low``; anything for those below."""
-    # Unsigned: the distance of two small integers may not fit their own type.
+    distances: Int64s = _wrapped(numbers, low).astype(np.int64)
+    return distances
+
+
+def _wrapped(numbers: Any, low: int) -> Any:
+    """The same in the unsigned type: the distance of two small integers may not fit their own."""
     unsigned = np.dtype(f"u{numbers.dtype.itemsize}")
     start = np.array(low, numbers.dtype).view(unsigned)
-    distances: Int64s = (numbers.view(unsigned) - start).astype(np.int64)
-    return distances
+    return numbers.view(unsigned) - start
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

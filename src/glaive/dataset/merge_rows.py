@@ -26,8 +26,8 @@ from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.expr.filters import bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
-from glaive.scan.addresses import find_rows
-from glaive.scan.system import ROW_ADDRESS, ROW_ID
+from glaive.scan.addresses import RowPlaces, find_rows
+from glaive.scan.system import ROW_ID, SystemColumns
 from glaive.scan.take import take_physical
 from glaive.scan.view import Views
 from glaive.table.key_filter import hash_words, key_filter
@@ -158,28 +158,39 @@ def _check_source(
 
 def _match(dataset: OpenedVersion, clauses: MergeClauses, keys: SourceKeys) -> _Matches:
     """Look the keys of all rows up among those of the source."""
-    stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
-    columns = [*clauses.on, ROW_ADDRESS, *([ROW_ID] if stable else [])]
-    scanner = Scanner.of(Views(dataset.snapshot), columns=columns)
-    found: list[tuple[Addresses, Int64s, Addresses]] = []
-    others: list[Addresses] = []
-    by_source = clauses.delete_by_source and clauses.by_source_condition is None
+    snapshot = dataset.snapshot
+    scanner = Scanner.of(Views(snapshot), columns=list(clauses.on), batch_size=_BATCH)
+    found: list[tuple[Int64s, Int64s]] = []
+    start = 0
     for batch in scanner.to_batches():
-        rows = keys.find([batch.column(name) for name in clauses.on])
-        hit = np.flatnonzero(rows >= 0)
-        addresses = batch.column(ROW_ADDRESS).to_numpy()
-        if by_source:
-            others.append(addresses[rows < 0])
-        if len(hit):
-            ids = batch.column(ROW_ID).to_numpy() if stable else addresses
-            found.append((addresses[hit], rows[hit], ids[hit]))
-    empty = np.empty(0, np.uint64)
-    return _Matches(
-        np.concatenate([one[0] for one in found]) if found else empty,
-        np.concatenate([one[1] for one in found]) if found else empty.astype(np.int64),
-        np.concatenate([one[2] for one in found]) if found else empty,
-        np.concatenate(others) if others else empty,
-    )
+        hits, rows = keys.matches([batch.column(name) for name in clauses.on])
+        if len(hits):
+            found.append((hits + start, rows))
+        start += batch.num_rows
+    empty = np.empty(0, np.int64)
+    numbers = np.concatenate([one[0] for one in found]) if found else empty
+    source = np.concatenate([one[1] for one in found]) if found else empty
+    places = find_rows(snapshot, "indices", numbers)
+    others = np.empty(0, np.uint64)
+    if clauses.delete_by_source and clauses.by_source_condition is None:
+        missed = np.ones(start, np.bool_)
+        missed[numbers] = False
+        others = find_rows(snapshot, "indices", np.flatnonzero(missed)).addresses
+    return _Matches(places.addresses, source, _ids(places), others)
+
+
+_BATCH = 64 * 1024
+"""Rows looked up at a time: what they need stays in the processor's cache."""
+
+
+def _ids(places: RowPlaces) -> Addresses:
+    """Row ids of these rows."""
+    if not places.snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
+        return places.addresses
+    ids = np.empty(len(places), np.uint64)
+    for position, here in places.by_fragment():
+        ids[here] = SystemColumns(places.snapshot, position).of(ROW_ID, places.row[here])
+    return ids
 
 
 def _refuse_ambiguous(keys: SourceKeys, matched: Int64s) -> None:
