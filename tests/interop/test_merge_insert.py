@@ -219,9 +219,8 @@ class TestColumnsInPlace:
         for name in ("glaive", "lance"):
             dataset = glaive.dataset(tmp_path / name)
             operation = dataset.read_transaction(dataset.version).operation
-            told.append((operation.update_mode, sorted(operation.fields_modified)))
             fields = [[tuple(f.fields) for f in one.files] for one in dataset.manifest.fragments()]
-            told[-1] += (fields,)
+            told.append((operation.update_mode, sorted(operation.fields_modified), fields))
             assert [one.num_deletions for one in dataset.get_fragments()] == [0, 0, 0]
         assert told[0] == told[1]
 
