@@ -53,8 +53,15 @@ _FEWEST, _MOST = 4 * 1024, 128 * 1024
 
 def _read(bound: BoundFragment, start: int, stop: int, *, deleted: bool = False) -> Cells:
     """The rows of a range, deleted ones included."""
-    rows = np.arange(start, stop, dtype=np.int64)
-    return bound.cells(rows, lambda at: bound.stored[at].read(start, stop), deleted=deleted)
+
+    def system(name: str) -> Any:
+        rows = np.arange(start, stop, dtype=np.int64)
+        return bound.system(name, rows, deleted=deleted)
+
+    def read(at: int) -> Any:
+        return bound.stored[at].read(start, stop)
+
+    return Cells(stop - start, read, system, bound.shown)
 
 
 def _take(bound: BoundFragment, rows: Int64s, *, deleted: bool = False) -> Cells:
