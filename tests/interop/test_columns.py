@@ -42,6 +42,11 @@ SYSTEM = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
 STABLE = pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 VERSIONS = pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
+KINDS = pytest.mark.parametrize(
+    ("version", "stable"),
+    [("legacy", False), ("2.0", True), ("2.1", False), ("2.2", True), ("2.2", False)],
+)
+"""Datasets for changes that do not look at row ids."""
 
 
 @pytest.fixture
@@ -236,6 +241,7 @@ class TestAdd:
         path = str(tmp_path / "d")
         dataset = glaive.write_dataset({"a": range(6)}, path, max_rows_per_file=3)
         made = dataset.get_fragment(0).delete_rows([0, 1])
+        assert made is not None
         operation = glaive.LanceOperation.Delete([made], [], "by hand")
         dataset = glaive.LanceDataset.commit(dataset, operation, read_version=1)
         dataset.add_columns({"b": "a * 2"})
@@ -464,8 +470,7 @@ glaive.dataset({path!r}).add_columns(udf, batch_size=2)
 
 
 class TestDrop:
-    @STABLE
-    @VERSIONS
+    @KINDS
     @pytest.mark.parametrize(
         "columns",
         [["a"], ["s.x", "l"], ["s.x", "s.y"], ["a", "a"], ["s", "s.x"], ["l.item"], [], ["t", "b"]],
@@ -508,6 +513,19 @@ class TestDrop:
             dataset.drop_columns(["m.entries.key"])
 
 
+KEYS = pa.table({"a": [2, 3, 7, 7, 100], "w": ["x", "y", "z", "zz", "q"]})
+MERGES: dict[str, tuple[Any, ...]] = {
+    "same name": (KEYS, "a"),
+    "other name": (KEYS.rename_columns(["id", "w"]), "a", "id"),
+    "row ids": (pa.table({"_rowid": pa.array([2, 3], pa.uint64()), "w": ["x", "y"]}), "_rowid"),
+    "addresses": (
+        pa.table({"k": pa.array([2**32, 3], pa.uint64()), "w": ["x", "y"]}),
+        "_rowaddr",
+        "k",
+    ),
+    "null is a key": (pa.table({"t": ["t2", None], "w": ["x", "y"]}), "t"),
+    "reader": (lambda: KEYS.to_reader(2), "a"),
+}
 ALTERED: dict[str, tuple[dict[str, Any], ...]] = {
     "rename": ({"path": "a", "name": "A"},),
     "rename a member": ({"path": "s.x", "name": "X"},),
@@ -541,8 +559,7 @@ APART: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 class TestAlter:
-    @STABLE
-    @VERSIONS
+    @KINDS
     @pytest.mark.parametrize("name", ALTERED)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:
         if (name, version) == ("rename items", "legacy"):
@@ -741,24 +758,8 @@ class TestAlter:
             glaive.dataset(pair()[0]).replace_schema(DATA.schema)
 
 
-KEYS = pa.table({"a": [2, 3, 7, 7, 100], "w": ["x", "y", "z", "zz", "q"]})
-MERGES: dict[str, tuple[Any, ...]] = {
-    "same name": (KEYS, "a"),
-    "other name": (KEYS.rename_columns(["id", "w"]), "a", "id"),
-    "row ids": (pa.table({"_rowid": pa.array([2, 3], pa.uint64()), "w": ["x", "y"]}), "_rowid"),
-    "addresses": (
-        pa.table({"k": pa.array([2**32, 3], pa.uint64()), "w": ["x", "y"]}),
-        "_rowaddr",
-        "k",
-    ),
-    "null is a key": (pa.table({"t": ["t2", None], "w": ["x", "y"]}), "t"),
-    "reader": (lambda: KEYS.to_reader(2), "a"),
-}
-
-
 class TestMerge:
-    @STABLE
-    @VERSIONS
+    @KINDS
     @pytest.mark.parametrize("name", MERGES)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:
         one, other = pair(data_storage_version=version, enable_stable_row_ids=stable)

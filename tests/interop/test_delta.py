@@ -195,8 +195,9 @@ class TestBases:
             assert dataset.add_bases(more, {"why": "because"}) is dataset
             bases = dataset.base_paths().values()
             facts = {(one.id, one.name, one.path, one.is_dataset_root) for one in bases}
-            told = glaive.dataset(path).read_transaction(2).transaction_properties["why"]
-            found.append((facts, dataset.version, told))
+            told = glaive.dataset(path).read_transaction(2)
+            why = (told.transaction_properties or {})["why"]
+            found.append((facts, dataset.version, why))
             other = {one.id for one in lance.dataset(path).base_paths().values()}
             assert other == set(dataset.base_paths())
         assert found[0] == found[1]
