@@ -230,6 +230,45 @@ class TestAdd:
         dataset.add_columns({"b": "100 / a"})
         assert lance.dataset(path).to_table().to_pydict() == {"a": [2, 4], "b": [50, 25]}
 
+    def test_names_that_need_quotes(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+        rows = [{"x.y": at, "z z": -at} for at in range(3)]
+        lance.write_dataset(pa.table({"Order Date": [1, 2, 3], "s": rows}), path)
+        dataset = glaive.dataset(path)
+        dataset.delete("`Order Date` = 2")
+        dataset.add_columns({"b": "`Order Date` + s.`x.y`", "c": "s.`z z`"})
+        dataset.alter_columns({"path": "s.`x.y`", "data_type": pa.int8(), "nullable": True})
+        dataset.merge(pa.table({"k": [3], "w": ["x"]}), "Order Date", "k")
+        dataset.drop_columns(["s.`z z`"])
+        found = lance.dataset(path).to_table()
+        assert found == dataset.to_table()
+        assert found.drop_columns(["s"]).to_pydict() == {
+            "Order Date": [1, 3],
+            "b": [1, 5],
+            "c": [0, -2],
+            "w": [None, "x"],
+        }
+
+    def test_blob_columns_stay_what_they_are(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+        schema = pa.schema([pa.field("a", pa.int64()), lance.blob_field("b")])
+        large = b"x" * 200_000
+        data = pa.table([[1, 2, 3], lance.blob_array([large, b"s", None])], schema=schema)
+        lance.write_dataset(data, path, data_storage_version="2.2", max_rows_per_file=2)
+        dataset = glaive.dataset(path)
+
+        def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return pa.record_batch({"n": pc.binary_length(batch["b"])})
+
+        dataset.add_columns(sizes, read_columns=["b"])
+        more = pa.schema([glaive.blob_field("more")])
+        dataset.add_columns(pa.table([glaive.blob_array([b"1", large, None])], schema=more))
+        assert dataset.to_table(columns=["n"])["n"].to_pylist() == [200_000, 1, None]
+        for column, wanted in (("b", [large, b"s", None]), ("more", [b"1", large, None])):
+            for library in (glaive, lance):
+                blobs = library.dataset(path).take_blobs(column, indices=[0, 1, 2])
+                assert [blob and blob.read() for blob in blobs] == wanted
+
     def test_an_empty_dataset(self, tmp_path: Path) -> None:
         for library in (glaive, lance):
             path = str(tmp_path / library.__name__)

@@ -15,11 +15,13 @@ from glaive.expr.arithmetic import combine, negative
 from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.casts import cast
 from glaive.expr.compare import among, compare, distinct
+from glaive.expr.constant_list import ConstantList
 from glaive.expr.functions import registry
 from glaive.expr.lists import element
 from glaive.expr.patterns import like
 from glaive.expr.repeat import repeat
 from glaive.expr.tree import Node
+from glaive.format.fields import split_path
 
 __all__ = ["evaluate", "values"]
 
@@ -62,13 +64,13 @@ def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
 
 def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
     """A member from the struct that holds it."""
-    names = node.path.split(".")
+    names = split_path(node.path)
     for cut in range(len(names) - 1, 0, -1):
         index = batch.schema.get_field_index(".".join(names[:cut]))
         if index >= 0:
             array: Any = batch.column(index)
             for name in names[cut:]:
-                array = pc.struct_field(array, name.strip("`"))
+                array = pc.struct_field(array, [name])
             return array
     raise FilterError(f"the batch has no column {node.path!r}, only {batch.schema.names}")
 
@@ -166,6 +168,9 @@ def _is_truth(node: tree.IsTruth, batch: pa.RecordBatch) -> Any:
 
 def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
     array = values(node.operand, batch)
+    if isinstance(node.items, ConstantList):
+        passing = among(array, cast(node.items.array(), array.type))
+        return pc.invert(passing) if node.negated else passing
     constants = [one for one in node.items if isinstance(one, tree.Literal)]
     known = [one.value for one in constants if not one.is_null]
     found: Any = None
