@@ -180,8 +180,7 @@ def _best(
     places = np.where(sizes > 2, slots_of(words), -1 - np.arange(len(words)))
     _, first = np.unique(places, return_index=True)
     first = np.sort(first)[:MAX_SYMBOLS]
-    pieces = zip(words[first].tolist(), sizes[first].tolist(), strict=True)
-    return SymbolTable(tuple(word.to_bytes(8, "little")[:size] for word, size in pieces))
+    return SymbolTable.of(words[first], sizes[first])
 
 
 def exercise() -> None:

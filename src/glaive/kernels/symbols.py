@@ -72,6 +72,21 @@ class SymbolTable:
         symbols = (table[8 + 8 * i : 8 + 8 * i + size] for i, size in enumerate(sizes))
         return cls(tuple(symbols), bool(header & _SWITCH))
 
+    @classmethod
+    def of(cls, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> SymbolTable:
+        """A table of symbols given as numbers and lengths: what training makes many of."""
+        raw = words.astype("<u8").tobytes()
+        at = range(0, len(raw), 8)
+        made = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
+        # What the encoder asks for is at hand.
+        bits = (8 * sizes).astype(np.uint64)
+        kept = np.zeros(256, np.uint64)
+        kept[: len(words)] = words & (~np.uint64(0) >> (np.uint64(64) - bits))
+        lengths = np.full(256, NO_LENGTH, np.int64)
+        lengths[: len(sizes)] = sizes
+        vars(made).update(words=kept, lengths=lengths)
+        return made
+
     def to_bytes(self) -> bytes:
         """Write the table in its 2312 bytes."""
         header = _MAGIC << 32 | (_SWITCH if self.encoded else 0) | len(self.symbols)
