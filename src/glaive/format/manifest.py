@@ -138,8 +138,13 @@ class Manifest:
 
     @property
     def max_fragment_id(self) -> int:
-        """Highest fragment id ever used; -1 while there was none."""
-        return self.wire.max_fragment_id if self.wire.HasField("max_fragment_id") else -1
+        """Highest fragment id ever used; -1 while there was none.
+
+        Where the manifest does not tell, as in datasets of old releases, the highest there is.
+        """
+        if self.wire.HasField("max_fragment_id"):
+            return self.wire.max_fragment_id
+        return int(self.fragment_ids.max()) if self.num_fragments else -1
 
     @property
     def first_field_id(self) -> int:

@@ -125,8 +125,8 @@ def edit_fragments(
         for one, position in zip((replaced or {}).values(), positions.tolist(), strict=False):
             wire.fragments[position] = one.SerializeToString()
         if removed:
-            stay = np.ones(len(ids), np.bool_)
-            stay[positions[len(replaced or ()) :]] = False
+            # Old releases gave an id twice at times: all that have it go.
+            stay = np.isin(ids, wanted[len(replaced or ()) :], invert=True)
             left = list(compress(wire.fragments, stay.tolist()))
             del wire.fragments[:]
             wire.fragments.extend(left)
@@ -284,7 +284,9 @@ def settled(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:
 
 
 def copy_of(base: Manifest) -> table_pb2.ManifestOutline:
-    """A copy of a manifest's message, to be changed."""
+    """A copy of a manifest's message, to be changed; it tells the highest fragment id."""
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(base.wire)
+    if (highest := base.max_fragment_id) >= 0:
+        wire.max_fragment_id = highest
     return wire

@@ -17,7 +17,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import mark_file_versions, new_fragments, put_fragments
+from glaive.table.assign import copy_of, mark_file_versions, new_fragments, put_fragments
 from glaive.table.configuration import changed_config
 from glaive.table.others import unknown
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
@@ -119,7 +119,7 @@ class Overwrite(TableOperation):
                 wire.reader_feature_flags = wire.writer_feature_flags = int(Feature.STABLE_ROW_IDS)
             wire.base_paths.extend(self.base_paths)
         else:
-            wire.CopyFrom(base.wire)
+            wire = copy_of(base)
             del wire.fragments[:]
             del wire.fields[:]
             wire.schema_metadata.clear()

@@ -98,8 +98,8 @@ class Restore(TableOperation):
                 "version and overwrite the dataset with its rows instead."
             )
         wire, newest = copy_of(older), base.wire
-        if newest.HasField("max_fragment_id"):
-            wire.max_fragment_id = max(wire.max_fragment_id, newest.max_fragment_id)
+        if base.max_fragment_id >= 0:
+            wire.max_fragment_id = max(wire.max_fragment_id, base.max_fragment_id)
         wire.next_row_id = max(wire.next_row_id, newest.next_row_id)
         if newest.HasField("max_allocated_field_id"):
             highest = max(wire.max_allocated_field_id, newest.max_allocated_field_id)
