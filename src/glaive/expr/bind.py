@@ -14,6 +14,7 @@ import pyarrow as pa
 from glaive.errors import FilterError
 from glaive.expr import coerce, tree
 from glaive.expr.aggregates import AGGREGATES
+from glaive.expr.constant_list import ConstantList, list_as, list_as_column
 from glaive.expr.constants import as_column
 from glaive.expr.functions import registry
 from glaive.expr.names import Names
@@ -109,8 +110,9 @@ class _Binder:
             case tree.InList(tree.Name() as operand, items, negated):
                 kind = self.column_type(operand)
                 if kind is not None and self.names.is_top(operand):
-                    items = tuple(self.fitted(one, kind, deep=True) for one in items)
-                    return tree.InList(operand, items, negated, at=node.at)
+                    whole = isinstance(items, ConstantList) and list_as_column(items, kind)
+                    made = whole or tuple(self.fitted(one, kind, deep=True) for one in items)
+                    return tree.InList(operand, made, negated, at=node.at)
         return node
 
     def column_type(self, node: Node) -> Any | None:
@@ -227,6 +229,12 @@ class _Binder:
         return join(*tests, at=node.at), pa.bool_()
 
     def in_list(self, node: tree.InList) -> Bound:
+        if isinstance(node.items, ConstantList):
+            sides = [self.bind(node.operand), self.bind(node.items[0])]
+            (operand, _), kind = self.met("IN", sides, node)
+            listed = list_as(node.items, kind)
+            if listed is not None:
+                return tree.InList(operand, listed, node.negated, at=node.at), pa.bool_()
         sides = [self.bind(one) for one in (node.operand, *node.items)]
         (operand, *items), _ = self.met("IN", sides, node)
         return tree.InList(operand, tuple(items), node.negated, at=node.at), pa.bool_()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from glaive.errors import FilterError
 from glaive.expr.places import failure
 from glaive.expr.sqltypes import DECIMALS, SIMPLE, TIMED, sized
 from glaive.expr.tokens import Kind, Token, tokenize
+from glaive.expr.tree import Literal
 
-__all__ = ["Cursor"]
+__all__ = ["Cursor", "negated_number", "number_of"]
 
 
 class Cursor:
@@ -118,3 +121,25 @@ class Cursor:
         if self.take_word("WITH") or self.take_word("AT"):
             raise self.wrong("a timestamp with a time zone cannot be written; leave the zone out")
         return found
+
+
+def number_of(token: Token) -> Literal:
+    """The constant that a number stands for."""
+    digits = token.value
+    if digits.isdecimal():
+        # Beyond 20 digits no 64-bit number is left, and int() takes its time.
+        value = int(digits) if len(digits.lstrip("0")) <= 20 else 1 << 64
+        if value < 1 << 64:
+            kind = pa.int64() if value < 1 << 63 else pa.uint64()
+            return Literal(value, kind, at=token.at)
+    return Literal(float(digits), pa.float64(), at=token.at)
+
+
+def negated_number(literal: Literal, at: int) -> Literal:
+    """The number with a minus before it, which stands at ``at``."""
+    value = -literal.value
+    if not isinstance(value, int):
+        return Literal(value, literal.type, at=at)
+    if value >= -(1 << 63):
+        return Literal(value, pa.int64(), at=at)
+    return Literal(float(value), pa.float64(), at=at)

@@ -6,6 +6,7 @@ the rows that ask for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import tree
+from glaive.expr.constant_list import ConstantList
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
 from glaive.expr.tree import Literal, Node
@@ -49,7 +51,7 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
         case tree.Compare(op, left, right):
             return _compare(op, simplify(left), simplify(right), node.at)
         case tree.InList(operand, items, negated):
-            found = _in_list(simplify(operand), [simplify(one) for one in items], node.at)
+            found = _in_list(simplify(operand), items, node.at)
             return _opposite(found, node.at) if negated else found
         case tree.Arithmetic(op, left, right):
             left, right = simplify(left), simplify(right)
@@ -211,8 +213,13 @@ def _wide_zero(op: str, left: Node, right: Node, at: int) -> Node | None:
     return _constant(tree.IsTruth(among, True, op == "IS DISTINCT FROM", at=at), left)  # TRUE
 
 
-def _in_list(operand: Node, items: list[Node], at: int) -> Node:
+def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
     """Constants in one list, everything else as comparisons of its own."""
+    if isinstance(items, ConstantList) and not isinstance(operand, Literal | tree.Cast):
+        items = items.distinct()
+        if len(items) > 1:
+            return tree.InList(operand, items, at=at)
+    items = [simplify(one) for one in items]
     if isinstance(operand, Literal) or not all(isinstance(one, Literal) for one in items):
         return _any([_compare("=", operand, one, at) for one in items], at)
     known: dict[Literal, None] = {}

@@ -7,12 +7,12 @@ tighter. What stands to its right is read with that number, so that equal ones g
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
 from glaive.expr import tree
-from glaive.expr.cursor import Cursor
+from glaive.expr.constant_list import read_list
+from glaive.expr.cursor import Cursor, negated_number, number_of
 from glaive.expr.tokens import Kind, Token
 from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Node
 
@@ -203,8 +203,13 @@ class _Parser(Cursor):
             raise self.wrong("a subquery is not a filter; list the values: x IN (1, 2)")
         if self.is_sign(")"):
             raise self.wrong("IN needs a value: x IN (1, 2)")
-        items = self.items(")")
-        return tree.InList(left, items, negated, at=at)
+        if self.token.kind is not Kind.LIST:
+            return tree.InList(left, self.items(")"), negated, at=at)
+        listed = self.advance()
+        constants = read_list(listed.value, listed.at)
+        self.nodes += len(constants)
+        self.expect(")", "after the list")
+        return self.count(tree.InList(left, constants, negated, at=at))
 
     def items(self, closing: str) -> tuple[Node, ...]:
         """What stands between commas, up to the bracket that closes."""
@@ -246,7 +251,7 @@ class _Parser(Cursor):
         token = self.advance()
         match token.kind:
             case Kind.NUMBER:
-                return self.count(self.number(token))
+                return self.count(number_of(token))
             case Kind.TEXT:
                 return self.count(tree.Literal(token.value, pa.string(), at=token.at))
             case Kind.BYTES:
@@ -274,7 +279,7 @@ class _Parser(Cursor):
             number = self.token.kind is Kind.NUMBER
             node = self.expression(TIMES)
             if number and isinstance(node, tree.Literal):
-                return tree.Literal(*_negated(node), at=token.at)
+                return negated_number(node, token.at)
             return self.count(tree.Negative(node, at=token.at))
         if token.value == "+":
             return self.expression(TIMES)
@@ -283,16 +288,6 @@ class _Parser(Cursor):
         if token.value in {"?", ":", "$", "@"}:
             raise self.wrong("a filter has no parameters; put the value into the text", token.at)
         raise self.wrong(f"expected a value, found {token.value!r}", token.at)
-
-    def number(self, token: Token) -> Node:
-        digits = token.value
-        if digits.isdecimal():
-            # Beyond 20 digits no 64-bit number is left, and int() takes its time.
-            value = int(digits) if len(digits.lstrip("0")) <= 20 else 1 << 64
-            if value < 1 << 64:
-                kind = pa.int64() if value < 1 << 63 else pa.uint64()
-                return tree.Literal(value, kind, at=token.at)
-        return tree.Literal(float(digits), pa.float64(), at=token.at)
 
     def word(self, token: Token) -> Node:
         word, at = token.upper, token.at
@@ -390,10 +385,3 @@ class _Parser(Cursor):
         if text.kind is not Kind.TEXT:
             raise self.wrong("expected a text after the type", text.at)
         return tree.Cast(tree.Literal(text.value, pa.string(), at=text.at), kind, at=token.at)
-
-
-def _negated(literal: tree.Literal) -> tuple[Any, Any]:
-    value = -literal.value
-    if isinstance(value, int):
-        return (value, pa.int64()) if value >= -(1 << 63) else (float(value), pa.float64())
-    return value, literal.type

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from glaive.expr import tree
+from glaive.expr.coerce import is_text
+from glaive.expr.constant_list import ConstantList
 from glaive.expr.parse import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
@@ -77,7 +80,7 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
             word = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}[truth]
             return f"{_in(operand, IS)} IS {_not(negated)}{word}", IS
         case tree.InList(operand, items, negated):
-            listed = ", ".join(map(render, items))
+            listed = ", ".join(_listed(items))
             return f"{_in(operand, EQUAL)} {_not(negated)}IN ({listed})", EQUAL
         case tree.Between(operand, low, high, negated):
             between = f"{_in(low, EQUAL + 1)} AND {_in(high, EQUAL + 1)}"
@@ -121,6 +124,17 @@ def _name(name: str, *, always: bool = False) -> str:
     if not always and _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
         return name
     return f"`{name.replace('`', '``')}`"
+
+
+def _listed(items: Sequence[Node]) -> Iterable[str]:
+    if isinstance(items, ConstantList):
+        if is_text(items.type):
+            return map(_quoted, items.values)
+        if pa.types.is_integer(items.type):
+            return map(str, items.values)
+        if pa.types.is_floating(items.type) and all(map(math.isfinite, items.values)):
+            return map(repr, items.values)
+    return map(render, items)
 
 
 def _quoted(text: str) -> str:

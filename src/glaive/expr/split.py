@@ -9,6 +9,7 @@ import pyarrow as pa
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.expr import tree
 from glaive.expr.coerce import plain
+from glaive.expr.constant_list import ConstantList
 from glaive.expr.patterns import pieces
 from glaive.expr.tree import Literal, Node
 
@@ -39,6 +40,8 @@ def one_column(node: Node) -> Test | None:
         case tree.Compare(op, left, Literal() as right):
             return _compared(op, left, right)
         case tree.InList(tree.Column(path) as column, items, negated):
+            if isinstance(items, ConstantList):
+                return (path, IsOneOf(items.array(), negated)) if _is_flat(column) else None
             values = [one.value for one in items if isinstance(one, Literal)]
             if len(values) == len(items) and _is_flat(column):
                 return path, IsOneOf(pa.array(values, plain(column.type)), negated)

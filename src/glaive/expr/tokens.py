@@ -6,6 +6,7 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
+from glaive.expr.constant_list import LONG_LIST
 from glaive.expr.places import failure
 from glaive.expr.tree import MAX_TEXT
 
@@ -21,11 +22,15 @@ class Kind(Enum):
     NUMBER = "number"
     BYTES = "bytes"
     SIGN = "sign"
+    LIST = "list of constants"
     END = "end of the text"
 
 
 class Token(NamedTuple):
-    """``value``: the name, the contents of a text without its quotes, the digits, the sign."""
+    """``value``: the name, the contents of a text without its quotes, the digits, the sign.
+
+    What stands in the brackets of ``IN (…)`` is one token, when it is a long list of constants.
+    """
 
     kind: Kind
     value: str
@@ -81,6 +86,11 @@ def tokenize(text: str) -> list[Token]:
             end = _comment_end(text, at)
         elif group != "space":
             found.append(_token(group, match.group(), text, at, end))
+            if found[-1].value == "(" and len(found) > 1 and found[-2].upper == "IN":
+                items = LONG_LIST.match(text, end)
+                if items is not None:
+                    found.append(Token(Kind.LIST, items.group(), end, items.end()))
+                    end = items.end()
         at = end
     found.append(Token(Kind.END, "", len(text), len(text)))
     return found

@@ -231,10 +231,10 @@ class IsTruth(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class InList(_Placed):
-    """``IN (…)``."""
+    """``IN (…)``; ``items``: a tuple, or a ``ConstantList``."""
 
     operand: Node
-    items: tuple[Node, ...]
+    items: Sequence[Node]
     negated: bool = False
 
 
@@ -339,7 +339,7 @@ def _flat(operands: Sequence[Node], kind: type[And | Or]) -> tuple[Node, ...]:
 
 
 def children(node: Node) -> Iterable[Node]:
-    """What an expression is made of, in the order of the text."""
+    """What an expression is made of, in the order of the text; long lists are left out."""
     match node:
         case Name() | Column() | Literal():
             return ()
@@ -350,7 +350,7 @@ def children(node: Node) -> Iterable[Node]:
         case ListOf():
             return node.items
         case InList():
-            return node.operand, *node.items
+            return (node.operand, *node.items) if type(node.items) is tuple else (node.operand,)
         case Between():
             return node.operand, node.low, node.high
         case Like():
