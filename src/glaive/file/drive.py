@@ -6,13 +6,16 @@ reading is what makes one request out of many; see :mod:`glaive.encodings.plan`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
+
+import pyarrow as pa
 
 from glaive.encodings.plan import chain, join
 from glaive.encodings.protocol import Fetch
 from glaive.io.store import RangeReader
 
-__all__ = ["chain", "drive", "join"]
+__all__ = ["chain", "drive", "drive_together", "join"]
 
 T = TypeVar("T")
 
@@ -22,3 +25,23 @@ def drive(reader: RangeReader, step: Fetch[T] | T) -> T:
     while isinstance(step, Fetch):
         step = step.resume(reader.read(step.ranges))
     return step
+
+
+def drive_together(steps: Iterable[tuple[RangeReader, Fetch[T] | T]]) -> list[T]:
+    """Results of steps on several files.
+
+    What a step reads is asked for before the next one is looked at, and before any goes on:
+    for readers that answer at once and read behind the scenes.
+    """
+    begun = [(reader, step, _ask(reader, step)) for reader, step in steps]
+    while any(isinstance(step, Fetch) for _, step, _ in begun):
+        gone_on = (
+            (reader, step.resume(buffers) if isinstance(step, Fetch) else step)
+            for reader, step, buffers in begun
+        )
+        begun = [(reader, step, _ask(reader, step)) for reader, step in gone_on]
+    return [step for _, step, _ in begun if not isinstance(step, Fetch)]
+
+
+def _ask(reader: RangeReader, step: Fetch[T] | T) -> list[pa.Buffer]:
+    return reader.read(step.ranges) if isinstance(step, Fetch) else []

@@ -118,6 +118,10 @@ class MappedReader:
             return
         advise(base, ranges, advice)
 
+    def announce(self, ranges: Sequence[ByteRange]) -> None:
+        """Have the system read ranges, without a look whether they are in memory."""
+        advise(self._mapping(), ranges, "willneed")
+
     def expect(self, pattern: Advice) -> None:
         """Tell how the file will be read from now on: ``random`` or ``sequential``.
 

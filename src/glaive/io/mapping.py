@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.types import ByteRange
@@ -49,10 +50,22 @@ def _load_libc() -> ctypes.CDLL | None:
     libc.munmap.argtypes = (pointer, size)
     libc.madvise.argtypes = (pointer, size, ctypes.c_int)
     libc.mincore.argtypes = (pointer, size, pointer)
+    if hasattr(libc, "process_madvise"):  # Linux with a C library of 2022 or newer
+        libc.process_madvise.argtypes = (ctypes.c_int, pointer, size, ctypes.c_int, ctypes.c_uint)
+        libc.process_madvise.restype = ctypes.c_ssize_t
     return libc
 
 
 _libc = _load_libc()
+
+
+_MANY = 16
+"""Ranges from which on one call for all of them is quicker."""
+
+_AT_ONCE = 1024
+"""Ranges that the system takes with one call."""
+
+_TAKES_MANY = hasattr(os, "pidfd_open") and hasattr(_libc, "process_madvise")
 
 
 class _Map:
@@ -90,14 +103,41 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
     ``willneed`` starts reading all ranges at once, which is what gives a disk its queue
     depth: 100 cold rows in 2 ms in place of 230. ``dontneed`` takes pages out of this
     process's memory; they stay in the system's cache and views of them stay valid. About
-    1 us per range.
+    1 us per range, less where the system takes many at once.
     """
     if _libc is None or base.size == 0:
         return
     start, code = base.address, _CODES[advice]
+    if advice == "willneed" and len(ranges) >= _MANY and _announce(start, ranges):
+        return
     for offset, size in ranges:
         first = (start + offset) // _PAGE * _PAGE
         _libc.madvise(first, start + offset + size - first, code)
+
+
+def _announce(start: int, ranges: Sequence[ByteRange]) -> bool:
+    """``willneed`` for many ranges with few system calls; ``False`` where that cannot be done."""
+    if _libc is None or not _TAKES_MANY:
+        return False
+    vectors = np.array(ranges, np.int64)
+    ends = vectors.sum(axis=1)
+    vectors[:, 0] -= (vectors[:, 0] + start) % _PAGE
+    vectors[:, 1] = ends - vectors[:, 0]
+    vectors[:, 0] += start
+    try:
+        process = os.pidfd_open(os.getpid())
+    except OSError:
+        return False
+    try:
+        for first in range(0, len(vectors), _AT_ONCE):
+            some = vectors[first : first + _AT_ONCE]
+            code = _CODES["willneed"]
+            done = _libc.process_madvise(process, some.ctypes.data, len(some), code, 0)
+            if done < int(some[:, 1].sum()):  # not allowed here, or not all of it
+                return False
+    finally:
+        os.close(process)
+    return True
 
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:

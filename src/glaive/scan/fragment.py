@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import as_buffer, number_array, pack_flags
 from glaive.arrow.extensions import to_type
+from glaive.encodings.protocol import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
+from glaive.file.drive import chain
 from glaive.file.presented import PresentedColumns, present
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 from glaive.format.extension import extended
@@ -105,6 +107,15 @@ class BoundFragment:
             columns = self.columns if self.projection.plain else self.stored
             arrays = [column.take(rows) for column in columns]
         return arrays if self.projection.plain else self.outputs(arrays, rows)
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value, to be read with the first of ``readers``; or the arrays."""
+        if self._whole is None:
+            return self.take(rows)
+        step = self._whole.plan_take(rows)
+        if self.projection.plain:
+            return step
+        return chain(step, lambda arrays: self.outputs(arrays, rows))
 
     def outputs(self, arrays: Sequence[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
         """Columns of the result from the fields, as stored, that were read for ``rows``."""

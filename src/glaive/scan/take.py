@@ -7,7 +7,7 @@ search, read per fragment, and put back in the order asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.config import settings
+from glaive.encodings.protocol import Fetch
 from glaive.errors import OptionError, RowIndexError
+from glaive.file.drive import drive_together
 from glaive.io.pool import gather, ordered_map
+from glaive.io.store import RangeReader
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.small_takes import take_small
 from glaive.scan.view import View
@@ -26,8 +29,10 @@ from glaive.scan.view import View
 __all__ = ["positions", "take", "take_physical"]
 
 Int64s = NDArray[np.int64]
-_Work = Callable[[tuple[int, Int64s]], list[pa.Array]]
-"""Takes some rows of the fragment at a position."""
+_Job = tuple[int, Int64s]
+"""Some rows of the fragment at a position."""
+_Bind = Callable[[_Job], tuple[BoundFragment, Int64s]]
+"""The fragment of a job, opened, and its rows as physical ones."""
 
 _MOST = 2**63
 _INLINE_ROWS = 16 * 1024
@@ -110,11 +115,11 @@ def _take_one(view: View, row: int) -> pa.Table:
 def _take_many(view: View, wanted: Int64s, starts: Int64s) -> pa.Table:
     fragment = np.searchsorted(starts, wanted, side="right") - 1
 
-    def work(job: tuple[int, Int64s]) -> list[pa.Array]:
-        position, rows = job
-        return _take_live(view.for_taking(position, len(rows)), rows)
+    def bind(job: _Job) -> tuple[BoundFragment, Int64s]:
+        bound = view.for_taking(job[0], len(job[1]))
+        return bound, job[1] if bound.live is None else bound.live.physical(job[1])
 
-    return _take_grouped(view, fragment, wanted - starts[fragment], work)
+    return _take_grouped(view, fragment, wanted - starts[fragment], bind)
 
 
 def take_physical(
@@ -129,36 +134,34 @@ def take_physical(
     if len(rows) == 0:
         return view.empty()
 
-    def work(job: tuple[int, Int64s]) -> list[pa.Array]:
-        position, some = job
-        bound = view.for_taking(position, len(some))
-        bound.expect("random")
-        if not deleted:
-            return bound.take(some)
-        cells = bound.cells(some, lambda at: bound.stored[at].take(some), deleted=True)
-        return [cells.output(one) for one in view.projection.outputs]
+    def bind(job: _Job) -> tuple[BoundFragment, Int64s]:
+        return view.for_taking(job[0], len(job[1])), job[1]
 
-    return _take_grouped(view, fragments, rows, work)
+    return _take_grouped(view, fragments, rows, bind, deleted=deleted)
 
 
-def _take_grouped(view: View, fragment: Int64s, rows: Int64s, work: _Work) -> pa.Table:
+def _take_grouped(
+    view: View, fragment: Int64s, rows: Int64s, bind: _Bind, *, deleted: bool = False
+) -> pa.Table:
     """Take rows of small fragments together, of others fragment by fragment."""
     parts = take_small(view, fragment, rows)
     if not parts:
-        return _take_by_fragment(view, fragment, rows, work)
+        return _take_by_fragment(view, fragment, rows, bind, deleted=deleted)
     order = [places for places, _ in parts]
     tables = [pa.Table.from_arrays(arrays, schema=view.schema) for _, arrays in parts]
     left = np.ones(len(rows), np.bool_)
     left[np.concatenate(order)] = False
     if left.any():
         order.append(np.flatnonzero(left))
-        tables.append(_take_by_fragment(view, fragment[left], rows[left], work))
+        tables.append(_take_by_fragment(view, fragment[left], rows[left], bind, deleted=deleted))
     if len(tables) == 1:
         return tables[0]
     return _put_back(pa.concat_tables(tables), np.concatenate(order))
 
 
-def _take_by_fragment(view: View, fragment: Int64s, wanted: Int64s, work: _Work) -> pa.Table:
+def _take_by_fragment(
+    view: View, fragment: Int64s, wanted: Int64s, bind: _Bind, *, deleted: bool
+) -> pa.Table:
     """Take rows fragment by fragment and put them into the order asked for."""
     in_order = bool((fragment[1:] >= fragment[:-1]).all())
     order = None if in_order else np.argsort(fragment, kind="stable")
@@ -166,13 +169,30 @@ def _take_by_fragment(view: View, fragment: Int64s, wanted: Int64s, work: _Work)
         fragment, wanted = fragment[order], wanted[order]
     edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(wanted)]
     jobs = [(int(fragment[begin]), wanted[begin:end]) for begin, end in pairwise(edges)]
+
+    def work(job: _Job) -> list[pa.Array]:
+        bound, rows = bind(job)
+        bound.expect("random")
+        if not deleted:
+            return bound.take(rows)
+        cells = bound.cells(rows, lambda at: bound.stored[at].take(rows), deleted=True)
+        return [cells.output(one) for one in view.projection.outputs]
+
+    def steps() -> Iterator[tuple[RangeReader, Fetch[list[pa.Array]] | list[pa.Array]]]:
+        for job in jobs:
+            bound, rows = bind(job)
+            bound.expect("random")
+            yield bound.readers[0], bound.plan_take(rows)
+
     chunks: Sequence[list[pa.Array]]
     if not view.fragment(jobs[0][0]).mapped:
         chunks = list(ordered_map(work, jobs, workers=settings.io_concurrency))
-    elif len(wanted) < _INLINE_ROWS:
+    elif len(wanted) >= _INLINE_ROWS:
+        chunks = gather(work, jobs)
+    elif deleted or not view.projection.fields:
         chunks = list(map(work, jobs))
     else:
-        chunks = gather(work, jobs)
+        chunks = drive_together(steps())
     columns = [
         pa.chunked_array([arrays[at] for arrays in chunks], field.type)
         for at, field in enumerate(view.schema)
