@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def with_retries(
         The other writer's change cannot be gone around by doing this one again.
     CommitContentionError
         All attempts met other writers; nothing was changed.
+    UnsupportedFeatureError
+        The dataset uses something this writer does not know; nothing was written.
     """
     if conflict_retries < 0:
         raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
@@ -54,6 +57,10 @@ def with_retries(
     until = time.monotonic() + retry_timeout.total_seconds()
     at = dataset
     for attempt in range(conflict_retries + 1):
+        wire = at.manifest.wire
+        check_writable(
+            wire.reader_feature_flags, wire.writer_feature_flags, where=at.manifest.where
+        )
         try:
             manifest, result = change(at)
         except CommitConflictError as error:
