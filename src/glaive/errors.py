@@ -29,7 +29,9 @@ GlaiveError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 __all__ = [
     "CleanupError",
@@ -60,12 +62,32 @@ __all__ = [
 ]
 
 
+_SECRETS: Final = re.compile(
+    r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)"
+    r"|((?:[?&]|%3F|%26)(?:sig|signature|token|secret|password|key|x-amz-[a-z-]+)=)[^&\s/'\")]+",
+    re.IGNORECASE,
+)
+"""Passwords before the host of a URL, and keys among its parameters."""
+
+
 class GlaiveError(Exception):
-    """Base class: ``except GlaiveError`` catches whatever this library reports."""
+    """Base class: ``except GlaiveError`` catches whatever this library reports.
+
+    Passwords and keys in URLs are no part of the message: messages end in logs.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_without_secrets(one) for one in args))
 
     def __str__(self) -> str:
         # OSError and KeyError bases would otherwise show an errno tuple or a quoted text.
         return str(self.args[0]) if self.args else type(self).__name__
+
+
+def _without_secrets(part: object) -> object:
+    if not (isinstance(part, str) and "://" in part):
+        return part
+    return _SECRETS.sub(lambda hit: f"{hit[2]}***" if hit[2] else f"{hit[1]}:***", part)
 
 
 class FormatError(GlaiveError, ValueError):

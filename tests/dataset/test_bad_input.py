@@ -24,6 +24,7 @@ from glaive.format.flags import Feature
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.io.uri import open_store
+from glaive.table.indices import has_covering_fields
 from glaive.table.load import open_latest
 
 TABLE = pa.table(
@@ -199,3 +200,19 @@ def test_a_manifest_may_not_lead_out_of_the_dataset(place: Path) -> None:
     path.write_bytes(path.read_bytes().replace(name, evil))
     with pytest.raises(StoreError, match="leads out of"):
         glaive.dataset(place).to_table()
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff\xfe", b"{", b"7"])
+def test_damaged_tags_and_hints(place: Path, text: bytes) -> None:
+    dataset = glaive.dataset(place)
+    dataset.tags.create("one")
+    (place / "_versions" / "latest_version_hint.json").write_bytes(text)
+    assert glaive.dataset(place).version == 1
+    (place / "_refs" / "tags" / "one.json").write_bytes(text)
+    with pytest.raises(CorruptFileError, match=r"one\.json"):
+        dataset.tags.get_version("one")
+
+
+def test_a_damaged_index_section_is_named_by_writers() -> None:
+    with pytest.raises(CorruptFileError, match="index section"):
+        has_covering_fields(b"\x0a\xff\xff")

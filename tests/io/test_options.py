@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import stat
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.errors import OptionError, StoreError
+from glaive.errors import GlaiveError, OptionError, StoreError
 from glaive.io.counting import CountingStore
 from glaive.io.gate import Gate
 from glaive.io.local import LocalStore
@@ -189,3 +190,22 @@ class TestCounters:
         store = LocalStore(tmp_path)
         assert counters_of(CountingStore(store)) is store.counters
         assert counters_of(object()).snapshot() == IOStats()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "ftp://somebody:hush@127.0.0.1:9/x",
+        "http://somebody:hush@127.0.0.1:9/x",
+        "http://127.0.0.1:9/x?v=1&sig=hush",
+        "nothing://somebody:hush@place/x",
+    ],
+)
+def test_messages_hold_no_password_of_a_url(uri: str) -> None:
+    error = StoreError(f"cannot read {uri}: GET {uri.replace('?', '%3F')} failed")
+    for shown in (str(error), repr(error), str(pickle.loads(pickle.dumps(error)))):
+        assert "hush" not in shown
+        assert "127.0.0.1:9/x" in shown or "place/x" in shown
+    with pytest.raises(GlaiveError) as caught:
+        open_store(uri, {"client_max_retries": "0", "max_retries": "0"}).get("a")
+    assert "hush" not in str(caught.value)

@@ -286,6 +286,11 @@ class TestNaming:
         with pytest.raises(StoreError, match="leads out of"):
             store.delete([path])
 
+    def test_a_null_character_in_a_path_is_refused(self, store: ObjectStore) -> None:
+        for read in (store.get, store.head):
+            with pytest.raises(StoreError):
+                read("data/a\0b")
+
     def test_stores_follow_their_protocols(self, store: ObjectStore) -> None:
         assert isinstance(store, ObjectStore)
         sink = store.create("x")

@@ -15,7 +15,7 @@ __all__ = ["DecodeError", "parse", "seal", "unseal"]
 M = TypeVar("M", bound=Message)
 
 
-def parse(message: M, raw: pa.Buffer, what: str, where: object) -> M:
+def parse(message: M, raw: pa.Buffer | bytes, what: str, where: object) -> M:
     """Fill ``message`` from its bytes and return it; damage is a ``CorruptFileError``."""
     try:
         message.ParseFromString(memoryview(raw))  # type: ignore[arg-type]  # takes any buffer

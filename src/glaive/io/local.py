@@ -78,6 +78,11 @@ class LocalStore:
                 f"path {path!r} leads out of {self.root}. A manifest that names such a path is "
                 "damaged or was made to do harm."
             )
+        if "\0" in path:
+            raise StoreError(
+                f"path {path!r} below {self.root} has a null character, which no file's name has. "
+                "A manifest that names such a path is damaged."
+            )
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str, *, size: int | None = None) -> MappedReader:

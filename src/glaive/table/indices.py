@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 from glaive.table.protocol import Conflict
 
 __all__ = [
@@ -79,10 +80,17 @@ def encode_indices(entries: Sequence[Entry]) -> bytes | None:
 
 
 def has_covering_fields(section: bytes | None) -> bool:
-    """Whether an index of a section has covering fields."""
+    """Whether an index of a section has covering fields.
+
+    Raises
+    ------
+    CorruptFileError
+        The section, as the version before has it, cannot be read.
+    """
     if section is None:
         return False
-    return any(one.covering_fields for one in table_pb2.IndexSection.FromString(section).indices)
+    found = parse(table_pb2.IndexSection(), section, "index section", "the version before")
+    return any(one.covering_fields for one in found.indices)
 
 
 def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[Entry]:

@@ -96,7 +96,7 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     where = root.full(path)
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(f"file of a {kind}", "JSON", f"{data[:60]!r}", where) from error
     if not isinstance(content, dict):
         raise damaged(f"file of a {kind}", "a JSON object", f"{data[:60]!r}", where)

@@ -174,8 +174,8 @@ def read_hint(store: ObjectStore) -> int | None:
         found = json.loads(store.get(HINT).to_pybytes())
     except ObjectNotFoundError:
         return None
-    except (StoreError, ValueError) as error:
-        _logger.debug("version hint of %s not read: %s", store.uri, error)
+    except (StoreError, ValueError, RecursionError) as error:
+        _logger.debug("version hint not read: %s", error)
         return None
     version = found.get("version") if isinstance(found, dict) else None
     return version if isinstance(version, int) and version > 0 else None
