@@ -55,9 +55,12 @@ def _markdown(rows: list[Row]) -> str:
     for row in rows:
         if row.unit == "ms" and "glaive" in row.values:
             cpu, wall = row.values["glaive"]
-            theirs, parquet = row.values["pylance"], row.values["parquet"]
-            cells = (theirs[0] / cpu, theirs[1] / wall, parquet[0] / cpu)
-            shown = (f"{cell:.1f}×" if cell < 20 else f"{cell:,.0f}×" for cell in cells)
+            theirs = row.values["pylance"]
+            cells = [theirs[0] / cpu, theirs[1] / wall]
+            if "parquet" in row.values:
+                cells.append(row.values["parquet"][0] / cpu)
+            shown = [f"{cell:.1f}×" if cell < 20 else f"{cell:,.0f}×" for cell in cells]
+            shown += ["–"] * (3 - len(shown))
             lines.append(f"| {row.name} | {' | '.join(shown)} |")
     return "\n".join(lines)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.engines import Engine
+from benchmarks.workloads.changes import measure_fresh, without_parquet
 from benchmarks.workloads.common import Bench, Row, Workload, each, run, same, timed
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path, new_data_file_name
@@ -19,17 +20,20 @@ from glaive.table.load import open_latest
 
 __all__ = ["WORKLOADS"]
 
-FRAGMENTS = 100_000
+_FRAGMENTS, _APPENDS, _FILES = 100_000, 1_000, 1_000
+"""At full size: of a long manifest, in a row, and of the dataset that rows are taken from."""
+
+_FULL = 5_000_000
+"""Rows of the table from which on these workloads have their full size."""
 
 
-def _engines(bench: Bench) -> Bench:
-    """The same without Parquet, which has no manifests."""
-    chosen = [engine for engine in bench.engines if engine.name != "parquet"]
-    return Bench(bench.data, chosen, bench.repeats, bench.seconds)
+def _scaled(bench: Bench, most: int) -> int:
+    """Fewer where the tables are smaller."""
+    return max(10, min(most, most * bench.data.rows // _FULL))
 
 
 def _many(bench: Bench, engine: Engine) -> Path:
-    """A dataset whose second version lists one file, and 99,999 more that nobody opens."""
+    """A dataset whose second version lists one file, and many more that nobody opens."""
     path = bench.data.scratch(f"many-{engine.name}")
     engine.write(_ten(), path, bench.data.version)
     store = LocalStore(path)
@@ -37,11 +41,12 @@ def _many(bench: Bench, engine: Engine) -> Path:
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(base.wire)
     one = base.fragment_wire(0)
-    for number in range(1, FRAGMENTS):
+    fragments = _scaled(bench, _FRAGMENTS)
+    for number in range(1, fragments):
         one.id = number
         one.files[0].path = new_data_file_name()
         wire.fragments.append(one.SerializeToString())
-    wire.version, wire.max_fragment_id = 2, FRAGMENTS - 1
+    wire.version, wire.max_fragment_id = 2, fragments - 1
     transaction = base.transaction or b""
     pieces = encode_manifest(wire, transaction=transaction, index_section=None)
     store.put(manifest_path(2, base.scheme), pieces)
@@ -53,7 +58,7 @@ def _ten() -> pa.Table:
 
 
 def _open(bench: Bench, title: str, goal: float | None) -> list[Row]:
-    bench = _engines(bench)
+    bench = without_parquet(bench)
     paths = {engine.name: _many(bench, engine) for engine in bench.engines}
     calls = each(bench, lambda engine: engine.open(paths[engine.name]).count_rows())
     rows = timed(Row(title, goal), run(bench, calls))
@@ -63,7 +68,7 @@ def _open(bench: Bench, title: str, goal: float | None) -> list[Row]:
 
 
 def _append(bench: Bench, title: str, goal: float | None) -> list[Row]:
-    bench = _engines(bench)
+    bench = without_parquet(bench)
     paths = {engine.name: _many(bench, engine) for engine in bench.engines}
     calls = each(bench, lambda engine: engine.append(_ten(), paths[engine.name]))
     rows = timed(Row(title, goal), run(bench, calls))
@@ -73,31 +78,34 @@ def _append(bench: Bench, title: str, goal: float | None) -> list[Row]:
 
 
 def _thousand(bench: Bench, title: str, goal: float | None) -> list[Row]:
-    bench = _engines(bench)
-    paths = {e.name: bench.data.scratch(f"thousand-{e.name}") for e in bench.engines}
+    bench = without_parquet(bench)
+    count = _scaled(bench, _APPENDS)
 
-    def call(engine: Engine) -> None:
-        path = paths[engine.name]
-        shutil.rmtree(path, ignore_errors=True)
+    def prepare(engine: Engine) -> Path:
+        path = bench.data.scratch(f"thousand-{engine.name}")
         engine.write(_ten(), path, bench.data.version)
-        for _ in range(1_000):
+        return path
+
+    def call(engine: Engine, path: Path) -> None:
+        for _ in range(count):
             engine.append(_ten(), path)
 
-    rows = timed(Row(title, goal), run(bench, each(bench, call)))
-    for path in paths.values():
-        shutil.rmtree(path)
+    rows = timed(Row(title, goal), measure_fresh(bench, prepare, call))
+    for engine in bench.engines:
+        bench.data.scratch(f"thousand-{engine.name}")
     return rows
 
 
 def _by_id(bench: Bench, title: str, goal: float | None) -> list[Row]:
     import lance
 
-    bench = _engines(bench)
+    bench = without_parquet(bench)
     total = 2 * bench.data.rows
     path = str(bench.data.scratch("row-ids"))
+    files = _scaled(bench, _FILES)
     table = pa.table({"a": np.arange(total)})
     lance.write_dataset(
-        table, path, max_rows_per_file=max(1, total // 1_000), enable_stable_row_ids=True
+        table, path, max_rows_per_file=-(-total // files), enable_stable_row_ids=True
     )
     ids = np.random.default_rng(7).integers(0, total, 100).tolist()
 
