@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def carry_out(operation: Operation, place: Path) -> None:
+    operation(opened(place))
+
+
 def files_of(place: Path) -> set[str]:
     return {one.relative_to(place).as_posix() for one in place.rglob("*") if one.is_file()}
 
@@ -89,7 +94,7 @@ def test_a_writer_killed_at_every_step(base: Path, tmp_path: Path, name: str) ->
         step += 1
         place = tmp_path / f"step {step}"
         shutil.copytree(base, place)
-        killed = killed_at_step(str(place), lambda at=place: operation(opened(at)), step)
+        killed = killed_at_step(str(place), partial(carry_out, operation, place), step)
         found = sorted_rows(opened(place).to_table())
         assert found in (before, after), step
         seen.add(found == after)
@@ -121,7 +126,7 @@ def test_a_writer_killed_at_random_moments(base: Path, tmp_path: Path) -> None:
     for _ in range(8):
         assert killed_after(write, chance.uniform(0.02, 0.25))
         dataset = opened(place)
-        ids = dataset.to_table()["id"].to_pylist()
+        ids: list[Any] = dataset.to_table()["id"].to_pylist()
         assert len(ids) == len(set(ids)) == dataset.count_rows()
         # Whole versions only: ten rows, or nine once one was deleted.
         counts: dict[int, int] = {}

@@ -26,10 +26,6 @@ INDICES = {
 }
 
 
-def more(library: Any, place: str) -> None:
-    library.write_dataset(made_rows(range(20, 30), 28), place, mode="append")
-
-
 def merged(library: Any, place: str, ids: list[int], columns: list[str]) -> None:
     rows = made_rows(ids, 5).select(columns)
     library.dataset(place).merge_insert("id").when_matched_update_all().execute(rows)
@@ -39,14 +35,16 @@ def updated(library: Any, place: str, where: str) -> None:
     library.dataset(place).update({"number": "number + 1"}, where)
 
 
+def updated_with_more(library: Any, place: str) -> None:
+    lance.write_dataset(made_rows(range(20, 30), 28), place, mode="append")
+    updated(library, place, "id IN (3, 25)")
+
+
 CHANGES: dict[str, Any] = {
     "one row": lambda lib, at: updated(lib, at, "id = 3"),
     "a fragment": lambda lib, at: updated(lib, at, "id < 10"),
     "no row": lambda lib, at: updated(lib, at, "id > 1000"),
-    "rows of which one is not covered": lambda lib, at: (
-        more(lance, at),
-        updated(lib, at, "id IN (3, 25)"),
-    ),
+    "rows of which one is not covered": updated_with_more,
     "the indexed columns": lambda lib, at: lib.dataset(at).update(
         {"text": "'x'", "words": "words", "id": "id"}, "id = 3"
     ),

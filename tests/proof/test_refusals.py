@@ -30,6 +30,7 @@ from glaive.errors import (
 )
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
+from glaive.format.pb import table_pb2
 from glaive.testing.model import made_rows, sorted_rows
 
 os.environ.setdefault("LANCE_LOG", "error")
@@ -268,7 +269,7 @@ def test_deletions_beyond_the_rows_are_damage(place: Path, change: str, kind: st
 
         def mark(wire: Any) -> None:
             first = dataset.manifest.fragment_wire(0)
-            first.deletion_file.file_type = 1
+            first.deletion_file.file_type = table_pb2.DeletionFile.BITMAP
             wire.fragments[0] = first.SerializeToString()
 
         rewritten(place, mark)

@@ -179,7 +179,7 @@ class DatasetMachine(RuleBasedStateMachine):
         merge = data.draw(merges())
         known = sorted(self.newest.rows)
         old = data.draw(st.lists(st.sampled_from(known), unique=True, max_size=6)) if known else []
-        new = self.more_rows(count, seed)["id"].to_pylist() if seed % 3 else []
+        new: list[Any] = self.more_rows(count, seed)["id"].to_pylist() if seed % 3 else []
         rows = self.rows_of([*old, *new], seed, self.schema_of())
         if not rows.num_rows:
             return

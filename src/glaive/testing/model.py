@@ -16,15 +16,15 @@ __all__ = ["BASE", "Model", "Predicate", "made_rows", "sorted_rows"]
 
 Row = dict[str, Any]
 
-BASE = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("number", pa.int64()),
-        pa.field("text", pa.string()),
-        pa.field("words", pa.list_(pa.string())),
-        pa.field("vector", pa.list_(pa.float32(), 2)),
-    ]
-)
+_FIELDS: list[pa.Field] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("number", pa.int64()),
+    pa.field("text", pa.string()),
+    pa.field("words", pa.list_(pa.string())),
+    pa.field("vector", pa.list_(pa.float32(), 2)),
+]
+
+BASE = pa.schema(_FIELDS)
 """Columns of the rows that :func:`made_rows` makes."""
 
 
