@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.expr.functions.untyped import pa
+from glaive.kernels._tier import as_buffer
+from glaive.kernels.json_members import find_members
+from glaive.kernels.zipped import gather_pieces
 
 __all__ = [
     "ARRAY",
@@ -124,17 +127,10 @@ class JsonItems:
     def members(self, key: str) -> JsonItems:
         """Return the member of that name of each object that has one."""
         objects = self.keep(self.kinds == OBJECT)
-        counts = objects.counts()
-        which, words, places = objects.entries(2 * counts)
-        first = 2 * (np.cumsum(counts) - counts)
-        wanted = np.frombuffer(key.encode("utf-8", "surrogatepass"), np.uint8)
-        sized = np.flatnonzero((words & _SIZE) == len(wanted))
-        owner = which[sized]
-        found = sized[sized - first[owner] < counts[owner]]
-        for place, byte in enumerate(wanted):
-            found = found[self.raw[places[found] + place] == byte]
-        values = found + counts[which[found]]
-        return objects.children(which[values], words[values], places[values])
+        wanted = key.encode("utf-8", "surrogatepass")
+        words, places = find_members(self.raw, objects.begin, objects.end, wanted)
+        found = np.flatnonzero(places >= 0)
+        return objects.children(found, words[found], places[found])
 
     def all_members(self) -> JsonItems:
         """Return the values of all members of each object."""
@@ -194,9 +190,8 @@ class JsonItems:
         """Return the payload of each item, as ``large_binary``."""
         sizes = self.end - self.begin
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        made = self.raw[np.repeat(self.begin, sizes) + inside]
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(made)]
+        made = gather_pieces(as_buffer(self.raw), self.begin, sizes, "a JSON column")
+        buffers = [None, pa.py_buffer(offsets), made]
         return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
 
