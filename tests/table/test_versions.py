@@ -13,6 +13,7 @@ from glaive.errors import (
     DatasetNotFoundError,
     NotFoundError,
     NotLanceError,
+    ObjectNotFoundError,
     UnsupportedFeatureError,
 )
 from glaive.format.paths import HINT, manifest_path
@@ -178,3 +179,14 @@ def test_a_hint_that_cannot_be_written_is_logged(
         base = create(counting)
     assert base.version == open_latest(store).version == 1
     assert "version hint" in caplog.text
+
+
+def test_a_version_that_goes_before_it_is_read_is_looked_for_again(store: ObjectStore) -> None:
+    base = create(store)
+    commit_transaction(store, append(base), base=base)
+    counting = CountingStore(store)
+    counting.inject(Fault(at=1, method="get", error=ObjectNotFoundError("cleaned up")))
+    assert open_latest(counting).version == 2
+    counting.inject(Fault(at=1, method="get", error=ObjectNotFoundError("gone"), forever=True))
+    with pytest.raises(ObjectNotFoundError, match="gone"):
+        open_latest(counting)

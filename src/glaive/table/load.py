@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from glaive.errors import (
     CorruptFileError,
@@ -28,9 +29,16 @@ __all__ = [
     "read_transaction",
 ]
 
+_LOOKS: Final = 3
+"""How often the newest version is looked for again when it is gone before it is read."""
+
 
 def open_latest(store: ObjectStore) -> Manifest:
     """The newest version. Two requests: a listing and the manifest."""
+    for _ in range(_LOOKS):
+        # Between the two it may have been followed by another and cleaned up.
+        with suppress(ObjectNotFoundError):
+            return load_manifest(store, latest(store))
     return load_manifest(store, latest(store))
 
 
