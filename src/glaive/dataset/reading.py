@@ -18,6 +18,7 @@ from glaive.scan.projection import column_names
 from glaive.scan.take import take
 
 if TYPE_CHECKING:
+    from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.scan.blob_file import BlobFile
 
 __all__ = ["Reading"]
@@ -182,6 +183,24 @@ class Reading(OpenedVersion):
         """Random rows, each at most once; in dataset order unless ``randomize_order``."""
         rows = sample_positions(len(self), num_rows, randomize_order=randomize_order)
         return self.take(rows, columns)
+
+    def to_pyarrow_dataset(self) -> ArrowDataset:
+        """The dataset as engines take it that know those of Arrow, such as DuckDB and Polars.
+
+        They ask it for the columns and rows that a query needs, and no others are read.
+        """
+        from glaive.dataset.interop import ArrowDataset
+
+        return ArrowDataset(self)
+
+    def sql(self, sql: str) -> SqlQueryBuilder:
+        """A query by SQL over this version, called ``dataset`` in it; runs in DuckDB.
+
+        ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
+        """
+        from glaive.dataset.interop import SqlQueryBuilder
+
+        return SqlQueryBuilder(self, sql)
 
     def count_rows(self, filter: object = None) -> int:
         """Live rows, from the manifest alone."""

@@ -1,0 +1,254 @@
+"""Datasets in other engines: as a dataset of Arrow's, and by SQL.
+
+DuckDB and Polars know what :class:`pyarrow.dataset.Dataset` is, and hand it the columns and the
+filter of a query. :class:`ArrowDataset` is one in name, so that they do, and answers by scans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from pyarrow.fs import LocalFileSystem
+
+from glaive.dataset.reading import Reading
+from glaive.dataset.scanner import Scanner
+from glaive.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+
+__all__ = ["ArrowDataset", "SqlQuery", "SqlQueryBuilder"]
+
+_OF_ARROW = (
+    "cache_metadata",
+    "fragment_scan_options",
+    "memory_pool",
+    "use_threads",
+)
+"""Options of Arrow's scanners that have no meaning here."""
+
+
+_STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read"
+"""In place of a path: what Arrow says where it goes by itself, around the methods below."""
+
+
+class ArrowDataset(pads.FileSystemDataset):
+    """One version of a dataset as other engines take it; made by ``to_pyarrow_dataset``.
+
+    Scans take the options of ``dataset.scanner``; those that only Arrow's have are passed over.
+
+    Parameters
+    ----------
+    opened
+        The version.
+    options
+        Options of all scans, such as ``with_row_id``.
+    expression
+        Rows of all scans.
+    """
+
+    def __init__(
+        self,
+        opened: Reading,
+        options: Mapping[str, Any] | None = None,
+        expression: pc.Expression | None = None,
+    ) -> None:
+        self._opened = opened
+        self._options = dict(options or {})
+        self._filter = expression
+        # Without one, Arrow would follow a null pointer.
+        place, kind = LocalFileSystem(), pads.IpcFileFormat()
+        fragment = kind.make_fragment(_STAND_IN, filesystem=place)
+        super().__init__([fragment], self.schema, kind, place)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ArrowDataset, (self._opened, self._options, self._filter)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of scans that ask for none."""
+        return self._opened.scanner(**self._options).projected_schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """Always true: no rows are known to be elsewhere."""
+        return pc.scalar(True)
+
+    def scanner(  # type: ignore[override]  # a scanner of ours, which does the same
+        self,
+        columns: Sequence[str] | Mapping[str, Any] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> Scanner:
+        """Describe a scan of some columns, and rows that pass."""
+        if self._filter is not None:
+            filter = self._filter if filter is None else self._filter & filter
+        options = {name: one for name, one in options.items() if name not in _OF_ARROW}
+        if columns is not None:  # row ids and the like are among them, where they are wanted
+            columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
+            kept = {k: v for k, v in self._options.items() if k not in _ADDED}
+        else:
+            kept = self._options
+        return self._opened.scanner(columns, filter, **(kept | options))
+
+    def to_table(self, *args: Any, **options: Any) -> pa.Table:
+        """Read into a table; arguments as for :meth:`scanner`."""
+        return self.scanner(*args, **options).to_table()
+
+    def to_batches(self, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        """Stream record batches; arguments as for :meth:`scanner`."""
+        return self.scanner(*args, **options).to_batches()
+
+    def head(self, num_rows: int, *args: Any, **options: Any) -> pa.Table:
+        """The first rows; arguments as for :meth:`scanner`."""
+        return self.scanner(*args, limit=num_rows, **options).to_table()
+
+    def count_rows(self, *args: Any, **options: Any) -> int:
+        """Rows; arguments as for :meth:`scanner`."""
+        return self.scanner(*args, **options).count_rows()
+
+    def filter(self, expression: pc.Expression) -> ArrowDataset:
+        """The dataset, of which only some rows are seen."""
+        both = expression if self._filter is None else self._filter & expression
+        return ArrowDataset(self._opened, self._options, both)
+
+    def take(self, indices: Any, *args: Any, **options: Any) -> pa.Table:
+        """Rows by position among those that are seen; arguments as for :meth:`scanner`."""
+        if self._filter is None and not self._options and not args:
+            columns = options.pop("columns", None)
+            if not options:
+                return self._opened.take(indices, columns)
+        return self.to_table(*args, **options).take(indices)
+
+    def sort_by(self, sorting: Any, **options: Any) -> pads.InMemoryDataset:
+        """All rows, sorted, in memory; arguments as Arrow has them."""
+        return _in_memory(self.to_table().sort_by(sorting, **options))
+
+    def join(
+        self, right_dataset: Any, keys: Any, *args: Any, **options: Any
+    ) -> pads.InMemoryDataset:
+        """Rows joined with those of another dataset or table, in memory; options as Arrow has."""
+        return _in_memory(self.to_table().join(_table(right_dataset), keys, *args, **options))
+
+    def join_asof(
+        self, right_dataset: Any, on: str, by: Any, tolerance: int, *args: Any, **options: Any
+    ) -> pads.InMemoryDataset:
+        """Rows joined by nearness of a key, in memory; options as Arrow has them."""
+        right = _table(right_dataset)
+        return _in_memory(self.to_table().join_asof(right, on, by, tolerance, *args, **options))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
+        """Not offered: fragments of Arrow's are files that Arrow reads."""
+        raise UnsupportedFeatureError(
+            "get_fragments: Arrow cannot read the fragments of a Lance dataset. "
+            "Ask the dataset itself for its own, or scan"
+        )
+
+    _get_fragments = get_fragments
+
+    def replace_schema(self, schema: pa.Schema) -> None:
+        """Not offered: casts belong to what reads the rows."""
+        raise UnsupportedFeatureError(
+            "replace_schema: a Lance dataset has one schema. Cast what a scan gives"
+        )
+
+
+def _table(given: Any) -> pa.Table:
+    table: pa.Table = given if isinstance(given, pa.Table) else given.to_table()
+    return table
+
+
+def _in_memory(table: pa.Table) -> pads.InMemoryDataset:
+    return pads.InMemoryDataset(table)  # type: ignore[call-arg]  # the stubs do not know it
+
+
+_ADDED = ("with_row_id", "with_row_address")
+
+
+class SqlQueryBuilder:
+    """A query by SQL, before it runs; made by ``dataset.sql``. Methods change and return it."""
+
+    def __init__(self, opened: Reading, sql: str) -> None:
+        self._opened = opened
+        self._sql = sql
+        self._table = "dataset"
+        self._batch_size = 8192
+        self._options: dict[str, Any] = {}
+
+    def table_name(self, name: str) -> SqlQueryBuilder:
+        """Name of the dataset in the query; ``dataset`` by default."""
+        self._table = name
+        return self
+
+    def with_row_id(self, with_row_id: bool = True) -> SqlQueryBuilder:
+        """Whether there is a column ``_rowid``."""
+        self._options["with_row_id"] = with_row_id
+        return self
+
+    def with_row_addr(self, with_row_addr: bool = True) -> SqlQueryBuilder:
+        """Whether there is a column ``_rowaddr``."""
+        self._options["with_row_address"] = with_row_addr
+        return self
+
+    def blob_handling(self, mode: str) -> SqlQueryBuilder:
+        """What becomes of blob columns; see ``ScanOptions``."""
+        self._options["blob_handling"] = mode
+        return self
+
+    def batch_size(self, rows: int) -> SqlQueryBuilder:
+        """Rows in a batch of the result, about."""
+        self._batch_size = rows
+        return self
+
+    def batch_size_bytes(self, size: int) -> SqlQueryBuilder:
+        """Bytes in a batch that is read, about."""
+        self._options["batch_size_bytes"] = size
+        return self
+
+    def build(self) -> SqlQuery:
+        """The query, ready to run."""
+        table = ArrowDataset(self._opened, self._options)
+        return SqlQuery(self._sql, self._table, table, self._batch_size)
+
+
+class SqlQuery:
+    """A query by SQL. Each run reads the dataset anew."""
+
+    def __init__(self, sql: str, name: str, table: ArrowDataset, batch_size: int) -> None:
+        self._sql = sql
+        self._name = name
+        self._table = table
+        self._batch_size = batch_size
+
+    def to_batch_records(self) -> list[pa.RecordBatch]:
+        """Run the query; the result in batches."""
+        return list(self.to_stream_reader())
+
+    def to_stream_reader(self) -> pa.RecordBatchReader:
+        """Run the query and stream the result.
+
+        Raises
+        ------
+        MissingDependencyError
+            DuckDB is not installed.
+        OptionError
+            The query is wrong; DuckDB's message says where.
+        """
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingDependencyError(
+                f'sql: queries run in DuckDB ({error}). Get it with: pip install "glaive[sql]"'
+            ) from error
+        # A query sees this dataset and nothing else: no files, no network, no extensions.
+        connection = duckdb.connect(config={"enable_external_access": "false"})
+        connection.register(self._name, self._table)
+        try:
+            found = connection.sql(self._sql)
+        except duckdb.Error as error:
+            raise OptionError(f"sql: {error}") from error
+        if found is None:
+            raise OptionError("sql: expected a query that gives rows, such as SELECT")
+        reader: pa.RecordBatchReader = found.to_arrow_reader(self._batch_size)
+        return reader

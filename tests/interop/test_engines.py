@@ -1,0 +1,191 @@
+"""Other engines read datasets: DuckDB, Polars, pandas, SQL; of columns and rows what they need."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import lance
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import OptionError, UnsupportedFeatureError
+
+ROWS = 50_000
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a dataset of a narrow, a middling and a very wide column."""
+    rng = np.random.default_rng(1)
+    table = pa.table(
+        {
+            "id": np.arange(ROWS),
+            "group": [f"g{i % 7}" for i in range(ROWS)],
+            "score": pa.array(rng.random(ROWS), mask=rng.random(ROWS) < 0.1),
+            "day": pa.array((np.arange(ROWS) // 100).astype("datetime64[D]")),
+            "wide": pa.FixedSizeListArray.from_arrays(
+                pa.array(rng.random(ROWS * 32), pa.float32()), 32
+            ),
+        }
+    )
+    place = str(tmp_path_factory.mktemp("engines") / "t")
+    glaive.write_dataset(table, place, max_rows_per_file=20_000).delete("id % 100 = 3")
+    return place
+
+
+@pytest.fixture
+def dataset(uri: str) -> LanceDataset:
+    return glaive.dataset(uri)
+
+
+def bytes_read(uri: str, work: Callable[[LanceDataset], Any]) -> int:
+    """Return what some work reads of a dataset that was not read from before."""
+    dataset = glaive.dataset(uri)
+    work(dataset)
+    return dataset.io_stats_snapshot().read_bytes
+
+
+QUERIES = [
+    'SELECT count(*), sum("id") FROM {} WHERE "id" < 1000',
+    'SELECT "group", round(avg(score), 9) FROM {} WHERE score > 0.5 GROUP BY 1 ORDER BY 1',
+    "SELECT id FROM {} WHERE \"group\" = 'g3' AND id BETWEEN 100 AND 300 ORDER BY 1",
+    "SELECT id FROM {} WHERE \"group\" IN ('g1', 'g2') AND score IS NULL ORDER BY 1",
+    "SELECT id FROM {} WHERE id IN (5, 3, 4, 49999) OR score > 0.9999 ORDER BY 1",
+    "SELECT id FROM {} WHERE day = DATE '1970-01-05' ORDER BY 1",
+    "SELECT id FROM {} WHERE \"group\" LIKE 'g%' AND id >= 49990 ORDER BY 1",
+    "SELECT wide FROM {} WHERE id = 77",
+    "SELECT count(*) FROM {}",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_duckdb_finds_what_it_finds_in_a_table(dataset: LanceDataset, query: str) -> None:
+    whole, through = dataset.to_table(), dataset.to_pyarrow_dataset()
+    assert whole is not None
+    assert through is not None
+
+    found = duckdb.sql(query.format("through")).fetchall()
+
+    assert found == duckdb.sql(query.format("whole")).fetchall()
+    assert found == duckdb.sql(query.format("dataset")).fetchall()
+
+
+def test_duckdb_reads_the_columns_it_needs(uri: str) -> None:
+    def ask(dataset: LanceDataset) -> None:
+        through = dataset.to_pyarrow_dataset()
+        assert through is not None
+        assert duckdb.sql("SELECT count(id) FROM through WHERE id < 1000").fetchall() == [(990,)]
+
+    assert bytes_read(uri, ask) < bytes_read(uri, LanceDataset.to_table) / 8
+
+
+def test_polars_reads_the_columns_it_needs(uri: str) -> None:
+    table = glaive.dataset(uri).to_table(["id", "group"], filter="id < 1000 and `group` = 'g3'")
+
+    def ask(dataset: LanceDataset) -> None:
+        lazy = pl.scan_pyarrow_dataset(dataset.to_pyarrow_dataset())
+        query = lazy.filter((pl.col("id") < 1000) & (pl.col("group") == "g3"))
+        found = query.select("id", "group").collect()
+        assert found.to_dict(as_series=False) == table.to_pydict()
+
+    assert bytes_read(uri, ask) < bytes_read(uri, LanceDataset.to_table) / 8
+
+
+def test_pandas_and_polars_take_the_whole(dataset: LanceDataset) -> None:
+    table = dataset.to_table(columns=["id", "score"])
+
+    assert dataset.to_pandas(columns=["id", "score"]).equals(table.to_pandas())
+    assert pl.DataFrame(dataset.scanner(columns=["id", "score"])).equals(pl.DataFrame(table))
+
+
+def test_it_is_a_dataset_of_arrow(dataset: LanceDataset) -> None:
+    through = dataset.to_pyarrow_dataset()
+    few = pc.field("id") < 10
+
+    assert isinstance(through, pads.Dataset)
+    assert through.schema == dataset.schema
+    assert through.count_rows() == len(dataset)
+    assert through.filter(few).count_rows() == 9
+    assert through.filter(few).filter(pc.field("id") > 4).to_table(["id"])["id"].to_pylist() == [
+        5, 6, 7, 8, 9,
+    ]  # fmt: skip
+    assert through.filter(few).take([0, 3], columns=["id"])["id"].to_pylist() == [0, 4]
+    assert through.take([0, 3])["id"].to_pylist() == [0, 4]
+    assert through.head(2, columns=["id"], use_threads=False).num_rows == 2
+    assert sum(batch.num_rows for batch in through.to_batches(filter=few)) == 9
+    ordered = through.filter(few).sort_by([("id", "descending")]).to_table()
+    assert ordered["id"].to_pylist()[:2] == [9, 8]
+    again = pickle.loads(pickle.dumps(through.filter(few)))
+    assert again.count_rows() == 9
+    assert through.partition_expression.equals(pc.scalar(True))
+
+
+def test_datasets_are_joined_by_arrow(dataset: LanceDataset, tmp_path: Path) -> None:
+    some = dataset.to_table(["id", "group"], limit=10)
+    through = glaive.write_dataset(some, str(tmp_path / "some")).to_pyarrow_dataset()
+    names = pa.table({"group": ["g1", "g2"], "name": ["one", "two"]})
+
+    for right in (names, pads.dataset(names)):
+        joined = through.join(right, "group", join_type="inner").to_table()
+        assert sorted(joined["name"].to_pylist()) == ["one", "one", "two", "two"]
+    near = pa.table({"id": [5], "what": ["five"]})
+    nearest = through.join_asof(near, on="id", by=[], tolerance=-1).to_table()
+    assert nearest["what"].to_pylist().count("five") == 2
+
+
+def test_what_arrow_would_do_with_files_is_refused(dataset: LanceDataset) -> None:
+    through = dataset.to_pyarrow_dataset()
+
+    with pytest.raises(UnsupportedFeatureError, match="get_fragments"):
+        through.get_fragments()
+    with pytest.raises(UnsupportedFeatureError, match="replace_schema"):
+        through.replace_schema(pa.schema([]))
+    with pytest.raises(FileNotFoundError, match="a Lance dataset, which Arrow's own scanner"):
+        pads.Scanner.from_dataset(through).to_table()
+
+
+SQL = [
+    'SELECT id, "group" FROM dataset WHERE id < 20 ORDER BY id',
+    "SELECT count(*) AS n, sum(id) AS total FROM dataset WHERE \"group\" = 'g2'",
+    "SELECT id + 1 AS more FROM dataset WHERE score IS NULL AND id < 300 ORDER BY id",
+]
+
+
+@pytest.mark.parametrize("sql", SQL)
+def test_sql_gives_what_pylance_gives(uri: str, dataset: LanceDataset, sql: str) -> None:
+    theirs = lance.dataset(uri).sql(sql).build().to_batch_records()
+    ours = dataset.sql(sql).build().to_batch_records()
+
+    assert pa.Table.from_batches(ours).to_pylist() == pa.Table.from_batches(theirs).to_pylist()
+
+
+def test_sql_options_are_those_of_pylance(uri: str, dataset: LanceDataset) -> None:
+    sql = "SELECT id, _rowid, _rowaddr FROM things WHERE id < 5 ORDER BY id"
+
+    def run(opened: Any) -> list[Any]:
+        query = opened.sql(sql).table_name("things").with_row_id().with_row_addr().batch_size(2)
+        reader = query.build().to_stream_reader()
+        return reader.read_all().to_pylist()
+
+    assert run(dataset) == run(lance.dataset(uri))
+
+
+@pytest.mark.parametrize("sql", ["SELEKT 1", "SELECT nothing FROM dataset", ""])
+def test_wrong_sql_is_refused(dataset: LanceDataset, sql: str) -> None:
+    with pytest.raises(OptionError, match="sql"):
+        dataset.sql(sql).build().to_batch_records()
+
+
+def test_sql_sees_the_dataset_only(dataset: LanceDataset, uri: str) -> None:
+    with pytest.raises(OptionError, match="sql"):
+        dataset.sql(f"SELECT * FROM read_text('{uri}/*')").build().to_batch_records()
