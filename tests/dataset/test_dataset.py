@@ -291,6 +291,15 @@ class TestOpening:
         again = pickle.loads(pickle.dumps(first))
         assert (again.version, again.count_rows(), again.uri) == (1, ROWS, first.uri)
 
+    def test_fragments_are_pickled_at_their_version(self, tmp_path: Path) -> None:
+        data = pa.table({"a": range(10)})
+        first = glaive.write_dataset(data, tmp_path / "d", max_rows_per_file=4)
+        sent = [pickle.dumps(one) for one in first.get_fragments()]
+        first.delete("a >= 4")
+        again = [pickle.loads(one) for one in sent]
+        assert [one.fragment_id for one in again] == [0, 1, 2]
+        assert pa.concat_tables(one.to_table() for one in again) == data
+
     def test_memory_cannot_be_pickled(self) -> None:
         written = glaive.write_dataset(TABLE, "memory://pickling/t")
         with pytest.raises(StoreError, match="memory of this process"):

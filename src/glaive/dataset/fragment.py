@@ -10,14 +10,19 @@ import pyarrow as pa
 
 from glaive.dataset.fragment_changes import FragmentChanges
 from glaive.dataset.fragment_metadata import FragmentMetadata
+from glaive.dataset.history import find_version
 from glaive.dataset.scanner import Scanner
 from glaive.errors import OptionError, RowIndexError
 from glaive.format.fragment import DataFile
 from glaive.format.paths import deletion_file_path
+from glaive.io.store import ObjectStore
 from glaive.scan.options import ScanOptions, shows_options
 from glaive.scan.projection import Columns, column_names
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.system import ROW_ADDRESS
 from glaive.scan.take import positions, take
+from glaive.scan.view import Views
 
 __all__ = ["FragmentSession", "LanceFragment"]
 
@@ -33,6 +38,11 @@ class LanceFragment(FragmentChanges):
     def __repr__(self) -> str:
         files = [file.path for file in self._stored.files]
         return f"LanceFragment(id={self.fragment_id}, data_files={files})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        at = self._views.snapshot
+        kept = (at.store, at.manifest.version, self.fragment_id, at.storage_options)
+        return (_reopen, (type(self), *kept))
 
     @property
     def metadata(self) -> FragmentMetadata:
@@ -176,3 +186,15 @@ class FragmentSession:
     def take(self, indices: object) -> pa.Table:
         """Rows by position among the live rows of the fragment, in the order given."""
         return self._fragment.take(indices, self._columns)
+
+
+def _reopen(
+    kind: Any,
+    store: ObjectStore,
+    version: int,
+    fragment_id: int,
+    storage_options: Mapping[str, str] | None,
+) -> Any:
+    manifest = find_version(store, version)
+    views = Views(Snapshot(store, manifest, Session(), storage_options))
+    return kind(views, manifest.position_of(fragment_id))
