@@ -13,17 +13,12 @@ that library alone, and must have come to the same fragments, row ids and indice
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -31,88 +26,27 @@ from hypothesis.stateful import (
 )
 
 import glaive
-from glaive.testing.model import BASE, Model, Predicate, made_rows, sorted_rows
+from glaive.testing.checks import (
+    Expected,
+    check_indices,
+    check_library,
+    expect,
+    expect_equal,
+)
+from glaive.testing.model import Model, Predicate, sorted_rows
 from glaive.testing.observe import coverage, observed
 from glaive.testing.strategies import merges, predicates
+from glaive.testing.walker import Walker
 
-__all__ = ["DatasetMachine", "expect", "expect_equal"]
-
-Change = Callable[[Any, str], object]
+__all__ = ["DatasetMachine"]
 
 TURNS = st.integers(0, 5)
 COUNTS = st.sampled_from([1, 2, 5, 17])
 SEEDS = st.integers(0, 99)
 
-SEARCHES: dict[str, list[dict[str, Any]]] = {
-    "number": [{"filter": "number = 7"}, {"filter": "number < 20"}],
-    "text": [{"filter": "text IN ('t1', 'changed')"}],
-    "words": [{"filter": "array_has_any(words, ['w1', 'w3'])"}],
-    "vector": [{"nearest": {"column": "vector", "q": [4.0, 2.0], "k": 5}}],
-}
-"""What is asked of an index, by its column."""
 
-
-class DatasetMachine(RuleBasedStateMachine):
-    """One dataset, as it is and as it should be."""
-
-    libraries: ClassVar[tuple[ModuleType | Any, ...]] = (glaive,)
-    """Modules with the same interface; they take turns."""
-    reference: ClassVar[ModuleType | Any | None] = None
-    """The library that does all to the twin; no twin without it."""
-    indexer: ClassVar[ModuleType | Any | None] = None
-    """The library that makes indices; none are made without it."""
-    options: ClassVar[Mapping[str, Any]] = {}
-    """Options of ``write_dataset`` when the dataset is made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="walk-"))
-        self.place, self.twin = str(self.folder / "walk"), str(self.folder / "twin")
-        self.versions: dict[int, Model] = {}
-        self.tags: dict[str, int] = {}
-        self.branches: dict[str, Model] = {}
-        self.used = 0
-
-    def teardown(self) -> None:
-        """Leave nothing behind."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    @property
-    def newest(self) -> Model:
-        """What the newest version should hold."""
-        return self.versions[max(self.versions)]
-
-    def do(self, turn: int, change: Change, expected: Model | None = None) -> None:
-        """Change the dataset, and its twin in the way of the reference."""
-        expected = self.newest if expected is None else expected
-        change(self.libraries[turn % len(self.libraries)], self.place)
-        if self.reference is not None:
-            change(self.reference, self.twin)
-        newest = glaive.dataset(self.place).version
-        for version in range(max(self.versions, default=0) + 1, newest + 1):
-            self.versions[version] = expected
-
-    def more_rows(self, count: int, seed: int, names: tuple[str, ...] | None = None) -> pa.Table:
-        """Rows that never were, with the columns there are or some of them."""
-        ids = range(self.used, self.used + count)
-        self.used += count
-        return self.rows_of(ids, seed, self.schema_of(names))
-
-    def rows_of(self, ids: Iterable[int], seed: int, schema: pa.Schema = BASE) -> pa.Table:
-        """Rows with these ids; files of format 0.1 hold no nulls."""
-        return made_rows(ids, seed, schema, nulls=not self.is_legacy)
-
-    @property
-    def is_legacy(self) -> bool:
-        """Whether files are written in format 0.1."""
-        return str(self.options.get("data_storage_version")) in ("legacy", "0.1")
-
-    def schema_of(self, names: tuple[str, ...] | None = None) -> pa.Schema:
-        """The types of columns as they are in the newest version."""
-        if not self.versions:
-            return BASE
-        schema = glaive.dataset(self.place).schema
-        return pa.schema([schema.field(name) for name in names or self.newest.names])
+class DatasetMachine(Walker):
+    """One dataset, as it is and as it should be: every operation is a rule."""
 
     # ------------------------------------------------------------------- rows
 
@@ -395,14 +329,9 @@ class DatasetMachine(RuleBasedStateMachine):
         """Rows of the model; fragments, settings and indices alike."""
         if not self.versions:
             return
-        seen = [observed(library, self.place, self.branches) for library in self.libraries]
-        for one in seen:
-            expect_equal(one.rows, self.newest.sorted())
-            expect_equal(one.count, len(self.newest.rows))
-            expect_equal(one.names, self.newest.names)
-            expect_equal(one.versions, tuple(sorted(self.versions)))
-            expect_equal(one.tags, self.tags)
-            expect_equal(one.branches, {k: rows.sorted() for k, rows in self.branches.items()})
+        expected = Expected(self.newest, tuple(self.versions), self.tags, self.branches)
+        seen = [check_library(one, self.place, expected) for one in self.libraries]
+        for one in seen[1:]:
             expect_equal(one.differences(seen[0]), {})
         if self.reference is not None:
             twin = observed(glaive, self.twin, self.branches)
@@ -419,36 +348,7 @@ class DatasetMachine(RuleBasedStateMachine):
         """
         if self.indexer is None or not self.versions:
             return
-        opened = self.indexer.dataset(self.place)
-        indexed = {name for one in opened.describe_indices() for name in one.field_names}
-        for name in sorted(indexed):
-            for search in SEARCHES.get(name, ()):
-                found = _found(self.indexer, self.place, search, use_index=True)
-                if found == _found(self.indexer, self.place, search, use_index=False):
-                    continue
-                expect(self.reference is not None, search)
-                expect_equal(found, _found(self.indexer, self.twin, search, use_index=True))
-
-
-def _found(library: Any, place: str, search: dict[str, Any], *, use_index: bool) -> list[Any]:
-    opened = library.dataset(place)
-    if "nearest" in search:
-        nearest = {**search["nearest"], "use_index": use_index}
-        table = opened.to_table(columns=["id"], nearest=nearest)
-        return sorted(table["_distance"].to_pylist())
-    table = opened.scanner(columns=["id"], use_scalar_index=use_index, **search).to_table()
-    return sorted(table["id"].to_pylist())
-
-
-def expect(holds: object, told: object) -> None:
-    """Fail with the facts if something does not hold."""
-    if not holds:
-        raise AssertionError(told)
-
-
-def expect_equal(found: object, expected: object) -> None:
-    """Fail with both if they are not equal."""
-    expect(found == expected, f"found {found!r}, expected {expected!r}")
+        check_indices(self.indexer, self.place, None if self.reference is None else self.twin)
 
 
 def _more(value: int | None) -> int | None:
