@@ -310,7 +310,10 @@ class _Binder:
         if types.is_struct(kind) and _is_name(node.index):
             return self.names.member(operand, kind, node.index.value, node.at)  # type: ignore[union-attr]  # a literal
         if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-            raise self.wrong(f"{type_text(kind)} has no elements; only lists and structs do", node)
+            hint = "; call map_extract(map, key)[1]" if types.is_map(kind) else ""
+            raise self.wrong(
+                f"{type_text(kind)} has no elements; only lists and structs do{hint}", node
+            )
         index, had = self.bind(node.index)
         if not types.is_integer(had):
             raise self.wrong(f"a list is subscripted by a whole number, not {type_text(had)}", node)

@@ -177,6 +177,8 @@ def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
 
 def _spread_rows(made: Any, items_rows: Any, rows: int) -> Any:
     """Values of some rows as an array of all rows, null elsewhere."""
+    if len(items_rows) == rows:  # ascending, and none twice
+        return made
     places = np.full(rows, -1)
     places[items_rows] = np.arange(len(items_rows))
     return made.take(pa.array(places, mask=places < 0))
@@ -246,13 +248,16 @@ def _json_get_bool(values: Any, key: Any) -> Any:
     def get(values: Any, key: str) -> Any:
         found = _member(values, key)
         found = found.keep(found.kinds != NULL)
-        words = pc.utf8_lower(texts_of(found.keep(found.kinds < OBJECT)))
-        truth = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
-        known = pc.or_(truth, pc.is_in(words, value_set=pa.array(_FALSE_WORDS)))
-        plain = np.isin(found.kinds, (STRING, TRUE, FALSE)).all()
-        if not plain or (not pc.all(known).as_py() and len(found)):
+        truth, known = found.kinds == TRUE, np.isin(found.kinds, (TRUE, FALSE))
+        strings = np.flatnonzero(found.kinds == STRING)
+        if len(strings):
+            words = pc.utf8_lower(texts_of(found.keep(strings)))
+            truth[strings] = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
+            no = pc.is_in(words, value_set=pa.array(_FALSE_WORDS))
+            known[strings] = truth[strings] | np.asarray(no)
+        if not known.all():
             raise FilterError(f"json_get_bool: member {key!r} of a row is neither true nor false")
-        return _spread_rows(truth, found.rows, len(values))
+        return _spread_rows(pa.array(truth), found.rows, len(values))
 
     return _by_key(pa.bool_(), get, values, key)
 

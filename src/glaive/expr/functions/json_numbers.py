@@ -33,9 +33,16 @@ def texts_of(items: JsonItems, *, quoted: bool = False) -> Any:
         hard = np.flatnonzero(strings)[~plain.to_numpy(zero_copy_only=False)]
         written = written.filter(plain)
         strings[hard] = False
-    _, others = items.keep(~strings & ~whole).documents()
-    parts = [written, pa.array(numbers).cast(pa.string()), decode_jsonb(others, "a JSON column")]
-    places = [np.flatnonzero(strings), np.flatnonzero(whole), np.flatnonzero(~strings & ~whole)]
+    floats, fractions = _plain_floats(items)
+    rest = ~(strings | whole | floats)
+    _, others = items.keep(rest).documents()
+    parts = [
+        written,
+        pa.array(numbers).cast(pa.string()),
+        pa.array(fractions).cast(pa.string()),
+        decode_jsonb(others, "a JSON column"),
+    ]
+    places = [np.flatnonzero(some) for some in (strings, whole, floats, rest)]
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
 
 
@@ -52,6 +59,19 @@ def _small_whole(items: JsonItems) -> tuple[Any, Any]:
             made[some] = _read(items, some, f">{letter}{width}")
             chosen[some] = True
     return chosen, made[chosen]
+
+
+def _plain_floats(items: JsonItems) -> tuple[Any, Any]:
+    """Which items are fractions that Arrow writes as JSON does, and those numbers."""
+    places = np.flatnonzero((items.kinds == NUMBER) & (items.end - items.begin == 9))
+    places = places[items.raw[items.begin[places]] & 0xF0 == _FLOAT]
+    numbers = _read(items, places, ">f8").astype(np.float64)
+    size = np.abs(numbers)
+    with np.errstate(invalid="ignore"):
+        plain = (size >= 1e-3) & (size < 1e9) & (numbers != np.floor(numbers))
+    chosen = np.zeros(len(items), bool)
+    chosen[places[plain]] = True
+    return chosen, numbers[plain]
 
 
 def _read(items: JsonItems, places: Any, kind: str) -> Any:

@@ -126,7 +126,8 @@ class JsonItems:
 
     def members(self, key: str) -> JsonItems:
         """Return the member of that name of each object that has one."""
-        objects = self.keep(self.kinds == OBJECT)
+        some = self.kinds == OBJECT
+        objects = self if some.all() else self.keep(some)
         wanted = key.encode("utf-8", "surrogatepass")
         words, places = find_members(self.raw, objects.begin, objects.end, wanted)
         found = np.flatnonzero(places >= 0)
@@ -251,4 +252,5 @@ def items_of(values: Any) -> JsonItems:
     items.kinds[heads == 4], items.kinds[heads == 8] = OBJECT, ARRAY
     known = scalar | (heads == 4) | (heads == 8) | (end == begin)
     begin = np.where(scalar, begin + 8, begin)
-    return JsonItems(raw, rows, items.kinds, begin, end).keep(known)
+    made = JsonItems(raw, rows, items.kinds, begin, end)
+    return made if known.all() else made.keep(known)
