@@ -36,6 +36,9 @@ assert glaive.spark.read(spark, sys.argv[1], version=1).count() == 100
 plain = spark.read.format("lance").option("columns", "id").load(sys.argv[1])
 assert plain.where("id = 99").count() == 1
 
+some = glaive.spark.read(spark, sys.argv[1], columns=["id"], filter="id >= 50", push_filters=True)
+assert some.where("id < 60").count() == 10
+
 glaive.spark.register_view(spark, "t", sys.argv[1])
 assert spark.sql("SELECT max(v[0]) AS top FROM t").collect()[0].top == 99.0
 

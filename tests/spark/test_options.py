@@ -24,6 +24,34 @@ def test_names_with_commas_are_given_as_json() -> None:
     assert from_spark({"path": "/t", "columns": '["a,b", "c"]'}).columns == ("a,b", "c")
 
 
+def test_columns_with_expressions_are_a_json_object() -> None:
+    options = from_spark(to_spark({"columns": {"b": "a + 1", "a": "a"}}) | {"path": "/t"})
+
+    assert options.columns == {"b": "a + 1", "a": "a"}
+    assert list(options.columns) == ["b", "a"]
+
+
+def test_versions_have_the_names_of_other_sources_too() -> None:
+    assert from_spark({"path": "/t", "versionAsOf": "3"}).version == 3
+    assert from_spark({"path": "/t", "timestampAsOf": "2026-05-01"}).asof == "2026-05-01"
+    assert from_spark({"path": "/t", "timestamp": "2026-05-01"}).asof == "2026-05-01"
+    assert from_spark({"path": "/t", "branch": "b", "version": "3"}).branch == "b"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"version": "1", "tag": "t"},
+        {"versionAsOf": "1", "asof": "2026-05-01"},
+        {"branch": "b", "tag": "t"},
+        {"version": "1", "versionAsOf": "2"},
+    ],
+)
+def test_a_version_is_named_once(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="option"):
+        from_spark({"path": "/t"} | given)
+
+
 def test_values_survive_the_way_through_spark() -> None:
     schema = pa.schema([pa.field("v", pa.list_(pa.float16(), 4), metadata={"a": "b"})])
     given = {
@@ -66,6 +94,11 @@ def test_an_unknown_option_names_the_closest_and_all() -> None:
         ("columns", "a,,b"),
         ("columns", "[1]"),
         ("columns", "[nope"),
+        ("columns", "{nope"),
+        ("columns", "{}"),
+        ("columns", '{"a": 1}'),
+        ("filter", " "),
+        ("tag", ""),
         ("must_not_exist", "maybe"),
         ("arrow_schema", "???"),
         ("arrow_schema", "AAAA"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from glaive.errors import (
     ColumnNotFoundError,
     DatasetExistsError,
     DatasetNotFoundError,
+    FilterError,
     NotFoundError,
     OptionError,
     SchemaError,
@@ -312,6 +314,42 @@ def test_earlier_versions_are_read_by_number(spark: SparkSession, uri: str) -> N
     assert glaive.spark.read(spark, uri).count() == 7
 
 
+def test_earlier_versions_are_read_by_tag_branch_and_time(spark: SparkSession, uri: str) -> None:
+    first = glaive.write_dataset(pa.table({"id": [1]}), uri)
+    first.tags.create("one", 1)
+    branch = first.create_branch("aside", 1)
+    glaive.write_dataset(pa.table({"id": [7, 8]}), branch, mode="append")
+    glaive.write_dataset(pa.table({"id": [2]}), uri, mode="append")
+    later = glaive.dataset(uri).versions()[1]["timestamp"]
+
+    def count(**options: Any) -> int:
+        return glaive.spark.read(spark, uri, **options).count()
+
+    assert count(tag="one") == 1
+    assert count(branch="aside") == 3
+    assert count(branch="aside", version=1) == 1
+    assert count(asof=later) == 1
+    plain = spark.read.format("lance").option("versionAsOf", 1).load(uri)
+    assert plain.count() == 1
+
+
+def test_filters_and_expressions_are_evaluated_by_the_read(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(numbers(spark), uri)
+
+    frame = glaive.spark.read(
+        spark,
+        uri,
+        columns={"twice": "id * 2", "name": "name"},
+        filter="id >= 990",
+        with_row_id=True,
+    )
+
+    assert frame.columns == ["twice", "name", "_rowid"]
+    assert sorted(row.twice for row in frame.collect()) == list(range(1980, 2000, 2))
+    assert dict(frame.dtypes)["_rowid"] == "bigint"
+    assert spark.read.format("lance").option("filter", "id < 5").load(uri).count() == 5
+
+
 def test_a_frame_keeps_the_version_it_was_made_with(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 3), uri)
     frame = glaive.spark.read(spark, uri)
@@ -354,6 +392,10 @@ def test_small_fragments_share_a_task(spark: SparkSession, uri: str) -> None:
     ("options", "error", "message"),
     [
         ({"columns": ["nmae"]}, ColumnNotFoundError, "did you mean 'name'"),
+        ({"filter": "nmae = 'n1'"}, ColumnNotFoundError, "did you mean 'name'"),
+        ({"filter": "id >"}, FilterError, "expected"),
+        ({"columns": {"a": "id +"}}, FilterError, "expected"),
+        ({"tag": "none"}, NotFoundError, "none"),
         ({"columns": ["id", "id"]}, SchemaError, "more than once"),
         ({"version": 9}, NotFoundError, "no version 9"),
         ({"batch_size": 0}, OptionError, "batch_size"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SaveMode", "is_connect", "read", "register_view", "write"]
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Setting with which Spark hands filters over; off unless set."""
+
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
 
 
@@ -31,8 +35,15 @@ def read(  # noqa: PLR0913  # one keyword for each option
     spark: SparkSession,
     uri: str | os.PathLike[str],
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    filter: str | None = None,  # the name that scans have for it
+    push_filters: bool = False,
     version: int | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    asof: datetime | str | None = None,
+    with_row_id: bool = False,
+    with_row_address: bool = False,
     batch_size: int | None = None,
     split_bytes: int | None = None,
     parallelism: int | None = None,
@@ -44,10 +55,27 @@ def read(  # noqa: PLR0913  # one keyword for each option
     Parameters
     ----------
     columns
-        The columns of the frame, in this order; all when omitted. Name them: Spark does not
+        The columns of the frame, in this order; all when omitted. A mapping gives names and
+        expressions: ``{"total": "price * amount"}``. Name them: Spark does not
         tell the source which columns a query needs, so all of the frame are read and shipped.
+    filter
+        The rows of the frame, in the filter language of glaive: ``"price > 10"``. Spark gets
+        no others, and pages without any are not read.
+    push_filters
+        Take over filters that Spark finds in ``where``. Only for frames that are used in one
+        way: Spark 4.3 keeps what it planned for one use of a frame for all others, which then
+        lack rows. Sets ``spark.sql.python.filterPushdown.enabled`` in the session.
     version
         The newest when omitted, pinned now: the frame does not change under your hands.
+    branch
+        The branch to read; its newest version unless ``version`` or ``asof`` is given.
+    tag
+        The tag of the version to read.
+    asof
+        Read the newest version made before this point in time: a ``datetime`` (local time
+        unless it has a zone) or text in ISO form.
+    with_row_id, with_row_address
+        Add the column ``_rowid`` or ``_rowaddr`` at the end, as ``bigint``.
     batch_size
         Rows in one Arrow batch; chosen by the width of the rows when omitted.
     split_bytes
@@ -62,7 +90,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
 
     Raises
     ------
-    DatasetNotFoundError, NotFoundError, ColumnNotFoundError, SchemaError, OptionError
+    DatasetNotFoundError, NotFoundError, ColumnNotFoundError, SchemaError, FilterError, OptionError
         Before any job runs.
 
     Notes
@@ -81,7 +109,14 @@ def read(  # noqa: PLR0913  # one keyword for each option
     options = to_spark(
         {
             "columns": columns,
+            "filter": filter,
+            "push_filters": push_filters or None,
             "version": version,
+            "branch": branch,
+            "tag": tag,
+            "asof": asof,
+            "with_row_id": with_row_id or None,
+            "with_row_address": with_row_address or None,
             "batch_size": batch_size,
             "split_bytes": split_bytes,
             "parallelism": parallelism,
@@ -89,15 +124,18 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
-    from glaive.spark.reader import open_dataset
-    from glaive.spark.source import project
+    from glaive.spark.frame import frame_schema, open_dataset, pinned
 
     # What cannot be is told here, not by a worker; Connect would even tell it at the first action.
     checked = from_spark(options | {"path": uri})
     dataset = open_dataset(checked)
-    project(dataset.schema, checked)
-    options["version"] = str(dataset.version)
+    frame_schema(dataset, checked)
+    at = pinned(checked, dataset)
+    options = {key: text for key, text in options.items() if key not in ("tag", "asof")}
+    options |= to_spark({"version": at.version, "branch": at.branch})
     register(spark)
+    if push_filters:
+        spark.conf.set(PUSHDOWN, "true")
     with as_glaive_errors():
         return spark.read.format("lance").options(**options).load(uri)
 
@@ -247,7 +285,7 @@ def _quoted(text: str) -> str:
 
 
 def _exists(uri: str, options: Mapping[str, str]) -> bool:
-    from glaive.spark.reader import open_dataset
+    from glaive.spark.frame import open_dataset
 
     try:
         open_dataset(from_spark({**options, "path": uri}))

@@ -12,6 +12,7 @@ import binascii
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -41,11 +42,30 @@ class Options:
     storage
         Settings of the object store, from options such as ``storage.aws_region``.
     columns
-        Reading: the columns of the frame, in this order; ``"a,b"``, or a JSON list of names.
+        Reading: the columns of the frame, in this order; ``"a,b"``, a JSON list of names, or a
+        JSON object of names and expressions: ``{"total": "price * amount"}``.
         Spark cannot tell the source which columns a query needs, so name them: all columns
         are read and shipped otherwise.
+    filter
+        Reading: the rows of the frame, in the filter language of glaive: ``"price > 10"``.
+    push_filters
+        Reading: take filters over from Spark, if the session has
+        ``spark.sql.python.filterPushdown.enabled``. Only for frames that are used in one way:
+        Spark 4.3 keeps what was planned for one use of a frame for all others, so that
+        ``frame.where("id < 9").count()`` would leave nine rows to ``frame.count()``. A
+        ``filter`` has no such effect.
+    with_row_id, with_row_address
+        Reading: add the column ``_rowid`` or ``_rowaddr`` at the end.
     version
-        Reading: the version of the dataset; the newest when omitted.
+        Reading: the version of the dataset; the newest when omitted. Also ``versionAsOf``.
+    branch
+        Reading: the branch, whose newest version is read unless ``version`` or ``asof`` is given.
+    tag
+        Reading: the tag of a version.
+    asof
+        Reading: the newest version made before this point in time, such as
+        ``"2026-05-01T12:00:00Z"``; local time without a zone. Also ``timestampAsOf`` and
+        ``timestamp``.
     batch_size
         Reading: rows in one Arrow batch; chosen by the width of the rows when omitted.
     split_bytes
@@ -73,8 +93,15 @@ class Options:
 
     uri: str
     storage: Mapping[str, str] = field(default_factory=dict)
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | Mapping[str, str] | None = None
+    filter: str | None = None
+    push_filters: bool = False
+    with_row_id: bool = False
+    with_row_address: bool = False
     version: int | None = None
+    branch: str | None = None
+    tag: str | None = None
+    asof: str | None = None
     batch_size: int | None = None
     split_bytes: int | None = None
     parallelism: int | None = None
@@ -100,12 +127,14 @@ def from_spark(options: Mapping[str, str]) -> Options:
     """
     values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
     for key, text in options.items():
-        name = key.lower()
+        name = ALIASES.get(key.lower(), key.lower())
         if name in SET_BY_SPARK or name.startswith(("option.", "__")):
             continue
         if name.startswith(STORAGE):
             values["storage"][name.removeprefix(STORAGE)] = text
         elif name in READERS:
+            if name in values:
+                raise OptionError(f"option {key!r} is there under another name, too. Leave one out")
             values[name] = READERS[name](name, text)
         else:
             close = get_close_matches(name, READERS, n=3)
@@ -114,6 +143,11 @@ def from_spark(options: Mapping[str, str]) -> Options:
                 f"option {key!r} of the lance source does not exist; {hint}"
                 f"There are: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
             )
+    named: list[str] = [name for name in ("version", "tag", "asof") if name in values]
+    if "tag" in values and "branch" in values:
+        named.append("branch")
+    if len(named) > 1:
+        raise OptionError(f"options {', '.join(named)}: each names a version; give one of them")
     return Options(**values)
 
 
@@ -127,8 +161,10 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
             texts[name] = str(value).lower()
         elif isinstance(value, pa.Schema):
             texts[name] = base64.b64encode(value.serialize()).decode()
-        elif name == "encoding_options":
-            texts[name] = json.dumps(value)
+        elif name in ("encoding_options", "columns") and isinstance(value, Mapping):
+            texts[name] = json.dumps(dict(value))
+        elif isinstance(value, datetime):
+            texts[name] = value.astimezone().isoformat()
         elif isinstance(value, Mapping):
             texts |= {f"{STORAGE}{key}": str(part) for key, part in value.items()}
         elif isinstance(value, list | tuple):
@@ -190,6 +226,19 @@ def _names(name: str, text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
+    if not text.lstrip().startswith("{"):
+        return _names(name, text)
+    try:
+        pairs = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"option {name}: not a JSON object ({error}): {text!r}") from error
+    if not pairs or not all(isinstance(one, str) for one in pairs.values()):
+        raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
+    found: dict[str, str] = pairs
+    return found
+
+
 def _schema(name: str, text: str) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
@@ -211,13 +260,22 @@ def _encodings(name: str, text: str) -> Mapping[str, Mapping[str, object]]:
     return given
 
 
-def _text(_name: str, text: str) -> str:
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise OptionError(f"option {name}: expected a text, found {text!r}. Leave it out")
     return text.strip()
 
 
 READERS: dict[str, Callable[[str, str], object]] = {
-    "columns": _names,
+    "columns": _columns,
+    "filter": _text,
+    "push_filters": _flag,
+    "with_row_id": _flag,
+    "with_row_address": _flag,
     "version": _count,
+    "branch": _text,
+    "tag": _text,
+    "asof": _text,
     "batch_size": _count,
     "split_bytes": _count,
     "parallelism": _count,
@@ -233,3 +291,6 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "enable_stable_row_ids": _flag,
 }
 """Every option and how its text is read."""
+
+ALIASES = {"versionasof": "version", "timestampasof": "asof", "timestamp": "asof"}
+"""What other sources call some of them."""
