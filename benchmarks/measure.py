@@ -8,10 +8,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Times", "interleave", "peak_memory", "run_process"]
+__all__ = ["FEWEST", "Times", "interleave", "peak_memory", "run_process", "settled"]
 
 FEWEST = 3
 """Repeats that even the slowest gets."""
@@ -46,13 +47,14 @@ def interleave(
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for call in calls.values():
         call()
-    for turn in range(repeats):
-        for name, call in calls.items():
-            if turn >= FEWEST and spent[name] > seconds:
-                continue
-            cpu, wall = _once(call, inner)
-            spent[name] += wall * inner
-            seen[name].append((cpu, wall))
+    with settled():
+        for turn in range(repeats):
+            for name, call in calls.items():
+                if turn >= FEWEST and spent[name] > seconds:
+                    continue
+                cpu, wall = _once(call, inner)
+                spent[name] += wall * inner
+                seen[name].append((cpu, wall))
     return {
         name: Times(
             statistics.median(cpu for cpu, _ in times) * 1e3,
@@ -61,6 +63,17 @@ def interleave(
         )
         for name, times in seen.items()
     }
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """Leave what is there now out of collections, which take 30 ms with all that is imported."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _once(call: Callable[[], object], inner: int) -> tuple[float, float]:

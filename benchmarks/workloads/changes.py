@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.engines import Engine
-from benchmarks.measure import FEWEST, Times
+from benchmarks.measure import FEWEST, Times, settled
 from benchmarks.workloads.common import Bench, Row, Run, Workload, run, same, timed
 
 __all__ = ["WORKLOADS", "measure_fresh", "without_parquet"]
@@ -38,19 +38,20 @@ def measure_fresh(
     """Time a change that can be made once; ``prepare`` is not timed and comes before each."""
     seen: dict[str, list[tuple[float, float]]] = {engine.name: [] for engine in bench.engines}
     spent = dict.fromkeys(seen, 0.0)
-    for turn in range(-1, bench.repeats):
-        for engine in bench.engines:
-            if turn >= FEWEST and spent[engine.name] > bench.seconds:
-                continue
-            made = prepare(engine)
-            gc.collect()
-            time.sleep(0.005)
-            cpu, wall = time.process_time(), time.perf_counter()
-            change(engine, made)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            if turn >= 0:  # the first loads kernels
-                seen[engine.name].append((cpu * 1e3, wall * 1e3))
-                spent[engine.name] += wall
+    with settled():
+        for turn in range(-1, bench.repeats):
+            for engine in bench.engines:
+                if turn >= FEWEST and spent[engine.name] > bench.seconds:
+                    continue
+                made = prepare(engine)
+                gc.collect()
+                time.sleep(0.005)
+                cpu, wall = time.process_time(), time.perf_counter()
+                change(engine, made)
+                wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+                if turn >= 0:  # the first loads kernels
+                    seen[engine.name].append((cpu * 1e3, wall * 1e3))
+                    spent[engine.name] += wall
     return {
         name: Times(
             statistics.median(cpu for cpu, _ in times),
