@@ -27,6 +27,7 @@ _WITH_NUMPY: dict[str, Any] = {
     "%": np.fmod,
 }
 _DAY_MS = 86_400_000
+_MOST_DIGITS = 38
 
 
 def combine(op: str, left: Any, right: Any, rows: int) -> Any:
@@ -186,6 +187,10 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
 
     rule = arithmetic(op, left.type, right.type)
     kind = rule[2] if rule else left.type
+    if op in "+-*" and pa.types.is_decimal128(kind) and kind.precision < _MOST_DIGITS:
+        made = _PLAIN[op](left, right)  # all digits have room
+        if made.type == kind:
+            return made
     compute = _EXACT[op]
     scales = left.type.scale, right.type.scale
     found = [

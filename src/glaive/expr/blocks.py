@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import as_buffer, pack_flags
 from glaive.arrow.conditions import float_order
 from glaive.expr import tree
 from glaive.expr.casts import cast
@@ -77,7 +78,7 @@ def compute_numbers(node: Node, rows: int, leaf: Leaf) -> Any:
     made = np.empty(rows, plan.dtype)
     run = _Run(plan, rows, leaf)
     run.fill(plan.step, made)
-    return run.array(pa.from_numpy_dtype(plan.dtype), pa.py_buffer(made))
+    return run.array(pa.from_numpy_dtype(plan.dtype), as_buffer(made))
 
 
 def compare_numbers(node: tree.Compare, rows: int, leaf: Leaf) -> Any:
@@ -91,7 +92,7 @@ def compare_numbers(node: tree.Compare, rows: int, leaf: Leaf) -> Any:
     flags = np.empty(rows, np.bool_)
     run = _Run(plan, rows, leaf)
     run.fill(plan.step, flags)
-    return run.array(pa.bool_(), pa.py_buffer(np.packbits(flags, bitorder="little")))
+    return run.array(pa.bool_(), pack_flags(flags))
 
 
 class _Same:
