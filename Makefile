@@ -26,7 +26,7 @@ test-fast: warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not spark and not slow" $(ARGS)
 
 nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -n $(JOBS) --dist loadfile \
 		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels $(ARGS)
 
 oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed

@@ -4,7 +4,7 @@ An object is a header word with the number of its members, an entry word for eac
 each value, then the keys and the values. Words are big-endian; the lower 28 bits of an entry
 are the bytes of what it stands for.
 
-Specification: ``docs/format/jsonb.md`` {#jsonb-2} {#jsonb-4}.
+Specification: "JSON" in ``docs/format/jsonb.md``.
 """
 
 from __future__ import annotations
