@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,7 +27,7 @@ def test_whole_numbers_at_all_ends_of_their_type(kind: pa.DataType) -> None:
     limits = np.iinfo(kind.to_pandas_dtype())
     ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
     around = rng.integers(0, 100, 50, limits.dtype)
-    target = pa.array(np.concatenate([np.array(ends, limits.dtype), around]), kind)
+    target: Any = pa.array(np.concatenate([np.array(ends, limits.dtype), around]), kind)
     for some in ([*ends[:2]], [*ends[2:]], list(range(20, 60)), [5, 5, None]):
         check([pa.array(some, kind)], [target])
         nulls = pa.array([*target.to_pylist()[:-1], None], kind)
