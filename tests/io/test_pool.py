@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -115,6 +116,28 @@ def test_a_failure_ends_the_gathering(workers: int) -> None:
     with pytest.raises(ValueError, match="five"):
         gather(work, range(100), workers=workers)
     assert len(begun) < 20
+
+
+@pytest.mark.parametrize("good", [1, 2, 3, 4])
+def test_items_that_cannot_be_had_end_the_gathering(good: int) -> None:
+    def items() -> Iterator[int]:
+        yield from range(good)
+        raise ValueError("no more items")
+
+    def slow(item: int) -> int:
+        time.sleep(0.001)
+        return item
+
+    with pytest.raises(ValueError, match="no more items"):
+        gather(slow, items(), workers=2)
+
+
+def test_the_last_item_stays_on_the_calling_thread() -> None:
+    def slow(_item: int) -> int:
+        time.sleep(0.001)
+        return threading.get_ident()
+
+    assert gather(slow, range(2), workers=4) == [threading.get_ident()] * 2
 
 
 def test_gathering_within_pool_work_makes_progress() -> None:

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import count, islice
+from itertools import chain, count, islice
 from threading import Lock
 from time import perf_counter
 from typing import Generic, TypeVar
@@ -91,7 +91,7 @@ def ordered_map(
             future.cancel()
 
 
-_CHEAP = 500e-6
+_CHEAP = 200e-6
 """Seconds of work below which waking another thread costs more than it brings.
 
 The thread that is woken takes the interpreter lock, and the one that woke it waits for it.
@@ -101,9 +101,9 @@ The thread that is woken takes the interpreter lock, and the one that woke it wa
 def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = None) -> list[R]:
     """Apply ``work`` to every item and return all results in order.
 
-    The calling thread works too and starts alone: others join it once an item turns out to
-    take long enough, so cheap work pays nothing for threads. The first failure is raised
-    when all threads have ended the item they were at.
+    The calling thread works too and starts alone: others join it once items turn out to
+    take long enough and several are left, so cheap work pays nothing for threads. The first
+    failure is raised when all threads have ended the item they were at.
     """
     job = _Job(work, items)
     workers = workers or worker_count()
@@ -113,6 +113,9 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
             if perf_counter() - started > _CHEAP:
                 break
         else:
+            return job.results()
+        if not job.several_left():
+            job.run()
             return job.results()
         helpers = [_executor(workers).submit(job.run) for _ in range(workers - 1)]
         job.run()
@@ -154,6 +157,16 @@ class _Job(Generic[T, R]):
             self._failure = error
             return False
         return True
+
+    def several_left(self) -> bool:
+        """Whether at least two items are left. Before other threads join."""
+        try:
+            ahead = list(islice(self._items, 2))
+        except BaseException as error:
+            self._failure = error
+            return False
+        self._items = chain(ahead, self._items)
+        return len(ahead) == 2
 
     def run(self) -> None:
         """Do items until none is left or one fails."""

@@ -35,7 +35,7 @@ _INLINE_VALUES = 64 * 1024
 _FETCHES_AHEAD = 24
 """Windows under way when they must be fetched: bounds memory, not requests."""
 
-_JOB_BYTES = 8 * 1024 * 1024
+_JOB_BYTES = 4 * 1024 * 1024
 """Bytes of a piece of a page, about: several threads share a large page."""
 
 _ALIGNED = 4096
@@ -261,7 +261,7 @@ def _page_jobs(
             most = value_bytes(column.field.type)
             most = max(_ALIGNED, _JOB_BYTES // most // _ALIGNED * _ALIGNED)
             for start, stop in pairwise(cuts.tolist()):
-                step = most if stop - start > 2 * most else stop - start
+                step = most if stop - start >= 2 * most else stop - start
                 for first in range(start, stop, step):
                     yield bound, at, first, min(first + step, stop)
 
