@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.errors import OptionError
+from glaive.scan.execute import rebatch
+from glaive.scan.options import ScanOptions
 
 ROWS = 5000
 
@@ -213,3 +216,10 @@ def test_streaming_takes_bounded_memory(tmp_path: Path) -> None:
     assert rows == 20_000_000
     assert size > 350_000_000
     assert grown < 250
+
+
+def test_rows_that_fit_no_single_batch_are_refused() -> None:
+    lists = pa.ListArray.from_arrays([0, 2**30], pa.nulls(2**30))
+    rows = [pa.record_batch({"l": lists})] * 3  # more items than 31 bits count
+    with pytest.raises(OptionError, match="3 rows do not fit one batch"):
+        list(rebatch(rows, ScanOptions.of(batch_size=3, strict_batch_size=True)))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.config import settings
+from glaive.errors import OptionError
 from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.options import ScanOptions
@@ -193,7 +194,17 @@ def _strict(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordB
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    try:
+        joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    except pa.ArrowInvalid:  # lists: Arrow gives up where text stays in several chunks
+        joined = []
+    if len(joined) != 1:
+        rows = sum(batch.num_rows for batch in batches)
+        raise OptionError(
+            f"strict_batch_size: {rows} rows do not fit one batch, where a column of text or lists "
+            "counts its bytes or items in 31 bits. Choose a smaller batch_size."
+        )
+    return joined[0]
 
 
 # ---------------------------------------------------------------------- tables
