@@ -53,6 +53,11 @@ class JoinedPages(MiniBlockPage):
         self.cuts = cuts
 
     @property
+    def pages(self) -> Sequence[MiniBlockPage]:
+        """The pages, one by one."""
+        return self._pages
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory held by all pages."""
         return sum(page.nbytes for page in self._pages)
@@ -99,7 +104,7 @@ class JoinedPages(MiniBlockPage):
         items = None
         if form.dictionary is not None:
             items = self._join_items(chunks)
-        self._small = small = Opened.of(form, table, items, where)
+        self.small = small = Opened.of(form, table, items, where)
         return small
 
     def _join_items(self, chunks: NDArray[np.int64]) -> Items | None:

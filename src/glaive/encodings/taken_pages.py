@@ -67,7 +67,7 @@ class TakenPages(MiniBlockPage):
             bases = np.cumsum(self._items) - self._items
             total = int(self._items.sum())
             items = Items(block, total, np.repeat(bases, chunks), np.repeat(self._items, chunks))
-        self._small = small = Opened.of(form, table, items, where)
+        self.small = small = Opened.of(form, table, items, where)
         return small
 
     def _table(self, data: pa.Buffer) -> tuple[ChunkTable, Numbers]:

@@ -121,6 +121,10 @@ class PresentedColumns:
         """The rows at these positions, one array per field."""
         return self._present(self._whole.take(rows))
 
+    def announce(self, rows: NDArray[np.int64]) -> bool:
+        """Have the system read what a take of these rows touches."""
+        return self._whole.announce(rows)
+
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
         step = self._whole.plan_read(start, stop)

@@ -157,6 +157,12 @@ class BoundColumns(Protocol):
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these positions, in this order, repeats allowed."""
 
+    def announce(self, rows: NDArray[np.int64]) -> bool:
+        """Have the system read what a take of these rows touches in a mapped file.
+
+        False where that is only known as requests are made; then nothing was done.
+        """
+
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value: for callers that fetch for several files at once."""
 

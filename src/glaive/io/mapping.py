@@ -20,10 +20,11 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.types import ByteRange
 
-__all__ = ["Advice", "advise", "is_resident", "map_file"]
+__all__ = ["Advice", "advise", "announce", "is_resident", "map_file"]
 
 Advice = Literal["random", "sequential", "willneed", "dontneed", "normal"]
 
@@ -107,31 +108,43 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
     """
     if _libc is None or base.size == 0:
         return
-    start, code = base.address, _CODES[advice]
-    if advice == "willneed" and len(ranges) >= _MANY and _announce(start, ranges):
+    places = np.array(ranges, np.int64).reshape(-1, 2)
+    places[:, 0] += base.address
+    _tell(places, advice)
+
+
+def announce(places: NDArray[np.int64]) -> None:
+    """Have the system read places of mapped files: ``willneed`` by address and size.
+
+    They must be mapped, of any files. Shape ``(n, 2)``.
+    """
+    if _libc is not None:
+        _tell(places, "willneed")
+
+
+def _tell(places: NDArray[np.int64], advice: Advice) -> None:
+    """Advise on whole pages; places by address and size."""
+    starts = places[:, 0] // _PAGE * _PAGE
+    whole = np.stack([starts, places.sum(axis=1) - starts], axis=1)
+    code = _CODES[advice]
+    if len(whole) >= _MANY and advice == "willneed" and _tell_many(whole, code):
         return
-    for offset, size in ranges:
-        first = (start + offset) // _PAGE * _PAGE
-        _libc.madvise(first, start + offset + size - first, code)
+    if _libc is not None:
+        for start, size in whole.tolist():
+            _libc.madvise(start, size, code)
 
 
-def _announce(start: int, ranges: Sequence[ByteRange]) -> bool:
-    """``willneed`` for many ranges with few system calls; ``False`` where that cannot be done."""
+def _tell_many(places: NDArray[np.int64], code: int) -> bool:
+    """Advise with few system calls; ``False`` where that cannot be done."""
     if _libc is None or not _TAKES_MANY:
         return False
-    vectors = np.array(ranges, np.int64)
-    ends = vectors.sum(axis=1)
-    vectors[:, 0] -= (vectors[:, 0] + start) % _PAGE
-    vectors[:, 1] = ends - vectors[:, 0]
-    vectors[:, 0] += start
     try:
         process = os.pidfd_open(os.getpid())
     except OSError:
         return False
     try:
-        for first in range(0, len(vectors), _AT_ONCE):
-            some = vectors[first : first + _AT_ONCE]
-            code = _CODES["willneed"]
+        for first in range(0, len(places), _AT_ONCE):
+            some = np.ascontiguousarray(places[first : first + _AT_ONCE])
             done = _libc.process_madvise(process, some.ctypes.data, len(some), code, 0)
             if done < int(some[:, 1].sum()):  # not allowed here, or not all of it
                 return False

@@ -108,6 +108,10 @@ class BoundFragment:
             arrays = [column.take(rows) for column in columns]
         return arrays if self.projection.plain else self.outputs(arrays, rows)
 
+    def announce(self, rows: NDArray[np.int64]) -> bool:
+        """Have the system read what a take of these rows touches, if that is known."""
+        return self._whole is not None and self._whole.announce(rows)
+
     def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value, to be read with the first of ``readers``; or the arrays."""
         if self._whole is None:

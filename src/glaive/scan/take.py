@@ -7,7 +7,7 @@ search, read per fragment, and put back in the order asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.config import settings
-from glaive.encodings.protocol import Fetch
 from glaive.errors import OptionError, RowIndexError
 from glaive.file.drive import drive_together
 from glaive.io.pool import gather, ordered_map
-from glaive.io.store import RangeReader
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.small_takes import take_small
 from glaive.scan.view import View
@@ -68,7 +66,7 @@ def _check_size(row: int) -> None:
         raise RowIndexError(f"row position {row} is out of range: no dataset has that many rows")
 
 
-def take(view: View, rows: object) -> pa.Table:
+def take(view: View, given: object) -> pa.Table:
     """Rows at these positions, in this order, repeats allowed.
 
     Raises
@@ -81,9 +79,9 @@ def take(view: View, rows: object) -> pa.Table:
     At most two requests per data file, after joining ranges less than 64 KiB apart, where
     the rows of a column lie in one page.
     """
-    if type(rows) is list and len(rows) == 1 and type(rows[0]) is int and view.schema.names:
-        return _take_one(view, rows[0])
-    wanted = positions(rows)
+    if type(given) is list and len(given) == 1 and type(given[0]) is int and view.schema.names:
+        return _take_one(view, given[0])
+    wanted = positions(given)
     starts = view.snapshot.row_starts
     if len(wanted) == 0:
         return view.empty()
@@ -93,8 +91,11 @@ def take(view: View, rows: object) -> pa.Table:
         return view.rows_alone(len(wanted))
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:  # all in one fragment
-        bound = view.for_taking(first, len(wanted))
-        arrays = _take_wide(bound, wanted - starts[first])
+        live = view.fragment(first).live
+        rows = wanted - starts[first]
+        if live is not None:
+            rows = live.physical(rows)
+        arrays = _take_wide(view.for_taking(first, rows), rows)
         return pa.Table.from_arrays(arrays, schema=view.schema)
     return _take_many(view, wanted, starts)
 
@@ -116,8 +117,11 @@ def _take_many(view: View, wanted: Int64s, starts: Int64s) -> pa.Table:
     fragment = np.searchsorted(starts, wanted, side="right") - 1
 
     def bind(job: _Job) -> tuple[BoundFragment, Int64s]:
-        bound = view.for_taking(job[0], len(job[1]))
-        return bound, job[1] if bound.live is None else bound.live.physical(job[1])
+        position, rows = job
+        live = view.fragment(position).live
+        if live is not None:
+            rows = live.physical(rows)
+        return view.for_taking(position, rows), rows
 
     return _take_grouped(view, fragment, wanted - starts[fragment], bind)
 
@@ -135,7 +139,7 @@ def take_physical(
         return view.empty()
 
     def bind(job: _Job) -> tuple[BoundFragment, Int64s]:
-        return view.for_taking(job[0], len(job[1])), job[1]
+        return view.for_taking(*job), job[1]
 
     return _take_grouped(view, fragments, rows, bind, deleted=deleted)
 
@@ -172,17 +176,10 @@ def _take_by_fragment(
 
     def work(job: _Job) -> list[pa.Array]:
         bound, rows = bind(job)
-        bound.expect("random")
         if not deleted:
             return bound.take(rows)
         cells = bound.cells(rows, lambda at: bound.stored[at].take(rows), deleted=True)
         return [cells.output(one) for one in view.projection.outputs]
-
-    def steps() -> Iterator[tuple[RangeReader, Fetch[list[pa.Array]] | list[pa.Array]]]:
-        for job in jobs:
-            bound, rows = bind(job)
-            bound.expect("random")
-            yield bound.readers[0], bound.plan_take(rows)
 
     chunks: Sequence[list[pa.Array]]
     if not view.fragment(jobs[0][0]).mapped:
@@ -192,7 +189,9 @@ def _take_by_fragment(
     elif deleted or not view.projection.fields:
         chunks = list(map(work, jobs))
     else:
-        chunks = drive_together(steps())
+        # What all of them need is being read before any is looked at.
+        found = list(map(bind, jobs))
+        chunks = drive_together((bound.readers[0], bound.plan_take(some)) for bound, some in found)
     columns = [
         pa.chunked_array([arrays[at] for arrays in chunks], field.type)
         for at, field in enumerate(view.schema)
@@ -217,18 +216,10 @@ def _put_back(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
     return pa.Table.from_batches([moved], table.schema)
 
 
-def _take_live(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
-    bound.expect("random")
-    return bound.take(rows if bound.live is None else bound.live.physical(rows))
-
-
 def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
-    """Take many rows of one fragment: its columns are what can run side by side."""
+    """Take many physical rows of one fragment: its columns are what can run side by side."""
     if len(rows) < _INLINE_ROWS or not bound.mapped:
-        return _take_live(bound, rows)
-    bound.expect("random")
-    if bound.live is not None:
-        rows = bound.live.physical(rows)
+        return bound.take(rows)
     columns = bound.columns if bound.projection.plain else bound.stored
     arrays = gather(lambda column: column.take(rows), columns)
     return arrays if bound.projection.plain else bound.outputs(arrays, rows)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.format.fragment import LEGACY
 from glaive.scan.fragment import BoundFragment, bind_fragment
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["View", "Views"]
 
-_MANY_ROWS = 8
+_MANY_ROWS = 2
 """Rows of a take from which on it is worth a look whether files are in memory."""
 
 _PROJECTIONS = 64
@@ -46,16 +48,23 @@ class View:
         found: BoundFragment | None = self._cache.get((self._token, position))
         return found or self._bind(position, announce=False)
 
-    def for_taking(self, position: int, rows: int) -> BoundFragment:
-        """The same fragment, but one that announces its reads where that pays.
+    def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
+        """The same fragment, once what the physical rows need is being read.
 
-        It pays for more than a few rows of mapped files that are not in memory.
+        That pays for more than a few rows of mapped files that are not in memory. Where it
+        is not known what they need, the fragment is one that announces its reads.
         """
         bound = self.fragment(position)
-        if rows < _MANY_ROWS or not bound.mapped or not bound.is_cold():
+        bound.expect("random")
+        if len(rows) < _MANY_ROWS or not bound.mapped or not bound.is_cold():
             return bound
         found: BoundFragment | None = self._cache.get((self._token, ~position))
-        return found or self._bind(position, announce=True)
+        if found is None:
+            if bound.announce(rows):
+                return bound
+            found = self._bind(position, announce=True)
+        found.expect("random")
+        return found
 
     def meets(self, position: int) -> bool:
         """Whether a take meets the fragment for the first time, as far as anyone asked."""

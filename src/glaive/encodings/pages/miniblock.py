@@ -99,11 +99,10 @@ class MiniBlockPage(PageReader):
         self, form: MiniBlockForm, page: PageBytes, num_items: int, num_dictionary_items: int
     ) -> None:
         self.rows = page.rows
-        self.form = form
-        self.page = page
+        self.form, self.page = form, page
         self.num_items = num_items
         self.num_dictionary_items = num_dictionary_items
-        self._small: Opened | None = None
+        self.small: Opened | None = None
         if page.at_hand is not None and form.limits.max_rep:
             self.kin = joined_kin(form, page)
 
@@ -146,7 +145,7 @@ class MiniBlockPage(PageReader):
             if not 0 <= row < self.rows:
                 raise self._no_row(row)
             if at_hand is not None and not self.form.limits.max_rep:
-                small = self._small or self._load(_without_chunks(at_hand))
+                small = self.opened(at_hand)
                 return self._take_one(small, at_hand[1], row)
         elif not len(rows):
             return empty_leaf(self.form)
@@ -157,8 +156,7 @@ class MiniBlockPage(PageReader):
         at_hand, form = self.page.at_hand, self.form
         if at_hand is None or form.limits.max_rep or len(form.layers) != 1:
             return None
-        small = self._small or self._load(_without_chunks(at_hand))
-        rows = (start, stop)
+        small, rows = self.opened(at_hand), (start, stop)
         return find_in_chunks(form, small, at_hand[1], rows, probe, self.page.where)
 
     def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
@@ -166,7 +164,7 @@ class MiniBlockPage(PageReader):
         at_hand, form = self.page.at_hand, self.form
         if at_hand is None or form.limits.max_rep or len(form.layers) != 1:
             return None
-        small = self._small or self._load(_without_chunks(at_hand))
+        small = self.opened(at_hand)
         return keep_in_chunks(form, small, at_hand[1], (start, stop), gone, self.page.where)
 
     # ------------------------------------------------------------------ fetching
@@ -177,9 +175,9 @@ class MiniBlockPage(PageReader):
         """Go on once the small buffers are read, with all chunks if they are at hand."""
         at_hand = self.page.at_hand
         if at_hand is not None:
-            return then(self._small or self._load(_without_chunks(at_hand)), at_hand[1])
-        if self._small is not None:
-            return then(self._small, None)
+            return then(self.opened(at_hand), at_hand[1])
+        if self.small is not None:
+            return then(self.small, None)
         ranges = self.page.ranges
         if whole or sum(part.size for part in ranges) <= ONE_REQUEST:
             return Fetch(
@@ -219,6 +217,10 @@ class MiniBlockPage(PageReader):
 
         return Fetch(ranges, resume)
 
+    def opened(self, at_hand: list[pa.Buffer]) -> Opened:
+        """What the small buffers of a mapped page say."""
+        return self.small or self._load(_without_chunks(at_hand))
+
     def _load(self, buffers: list[pa.Buffer]) -> Opened:
         """Read and check chunk words, dictionary and repetition index; keep them."""
         form, where = self.form, self.page.where
@@ -238,7 +240,7 @@ class MiniBlockPage(PageReader):
                 data, _ZERO, np.array([data.size], np.int64), count, where
             )
             items = Items(block, self.num_dictionary_items)
-        self._small = small = Opened.of(form, table, items, where)
+        self.small = small = Opened.of(form, table, items, where)
         return small
 
     # ------------------------------------------------------------------ ranges

@@ -172,6 +172,10 @@ class LegacyColumns:
         """The rows at these positions, one array per field."""
         return drive(self._reader, self.plan_take(rows))
 
+    def announce(self, rows: Int64s) -> bool:
+        """Nothing is known before it is read."""
+        return False
+
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
         return join([column.plan_read(start, stop) for column in self.columns], _same)

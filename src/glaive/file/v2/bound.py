@@ -139,6 +139,11 @@ class FieldColumns(Searchable):
         own = sum(column.nbytes for column in self._columns if column is not None)
         return COLUMN_BYTES + own + 8 * len(self._advice)
 
+    @property
+    def physical(self) -> list[Column]:
+        """The physical columns below that the file has."""
+        return [column for column in self._columns if column is not None]
+
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which to cut when reading all rows, ascending, both ends included."""
         return self._advice
@@ -355,6 +360,14 @@ class FileColumns:
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these positions, one array per field."""
         return drive(self._reader, self.plan_take(rows))
+
+    def announce(self, rows: NDArray[np.int64]) -> bool:
+        """Have the system read what a take of these rows touches in a mapped file."""
+        if not all(isinstance(column, FieldColumns) for column in self.columns):
+            return False
+        from glaive.file.v2.announce import announce_rows
+
+        return announce_rows([one for column in self.columns for one in column.physical], rows)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
