@@ -191,7 +191,11 @@ def _take_by_fragment(
     else:
         # What all of them need is being read before any is looked at.
         found = list(map(bind, jobs))
-        chunks = drive_together((bound.readers[0], bound.plan_take(some)) for bound, some in found)
+        if all(bound.readers for bound, _ in found):
+            plans = ((bound.readers[0], bound.plan_take(some)) for bound, some in found)
+            chunks = drive_together(plans)
+        else:  # a fragment has none of the columns: they are null
+            chunks = [bound.take(some) for bound, some in found]
     columns = [
         pa.chunked_array([arrays[at] for arrays in chunks], field.type)
         for at, field in enumerate(view.schema)
