@@ -25,16 +25,12 @@ class Settings:
         ``GLAIVE_FSYNC``: ``1`` to force data, manifest and directory to disk in a commit.
     io_concurrency
         ``GLAIVE_IO_CONCURRENCY``: requests in flight per scan on object stores.
-    transaction_files
-        ``GLAIVE_TRANSACTION_FILES``: ``1`` to write the transaction of a commit into a file of
-        its own too, for writers that know nothing of the one in the manifest.
     """
 
     kernels: str = "auto"
     threads: int = 0
     fsync: bool = False
     io_concurrency: int = 32
-    transaction_files: bool = False
 
 
 def _from_environment() -> Settings:

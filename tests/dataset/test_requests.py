@@ -151,4 +151,6 @@ def test_appending_reads_no_data(tmp_path: Path) -> None:
     glaive.write_dataset(rows, opened, mode="append")
     assert store.bytes_read < 100
     assert store.by_method["list"] == 0
-    assert {"data", "_versions"} == {request.path.split("/")[0] for request in store.log}
+    assert {"data", "_transactions", "_versions"} == {
+        request.path.split("/")[0] for request in store.log
+    }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +25,6 @@ from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.format.transaction import Transaction, WireOperation, decode_transaction
 from glaive.io.counting import CountingStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.table.commit import commit_transaction, find_transaction
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.operations.append import Append
@@ -98,37 +94,26 @@ def test_an_overwrite_replaces_rows_and_columns_but_not_counters(store: ObjectSt
 
 
 @pytest.mark.spec("txn-1")
-def test_the_transaction_is_in_the_manifest(store: ObjectStore) -> None:
+def test_the_transaction_is_in_the_manifest_and_in_its_file(store: ObjectStore) -> None:
     base = create(store)
     mine = replace(append(base), properties={"job": "5"})
     made = commit_transaction(store, mine, base=base)
     inline = read_transaction(store, open_latest(store))
     assert inline is not None
+    file = store.get(f"_transactions/{made.wire.transaction_file}").to_pybytes()
+    assert decode_transaction(file, where="t") == inline
     assert inline.uuid == mine.uuid
     assert inline.properties == {"job": "5"}
-    assert made.wire.transaction_file == ""
+    assert made.wire.transaction_file == f"1-{mine.uuid}.txn"
 
 
-@pytest.mark.spec("txn-1")
-def test_the_transaction_is_in_a_file_too_where_a_process_asks_for_it(tmp_path: Path) -> None:
-    script = "import glaive, sys; glaive.write_dataset({'a': [1]}, sys.argv[1])"
-    environment = {**os.environ, "GLAIVE_TRANSACTION_FILES": "1"}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=True)
-    store = open_store(tmp_path)
-    made = open_latest(store)
-    file = store.get(f"_transactions/{made.wire.transaction_file}").to_pybytes()
-    inline = read_transaction(store, made)
-    assert inline is not None
-    assert decode_transaction(file, where="t") == inline
-    assert made.wire.transaction_file == f"0-{inline.uuid}.txn"
-
-
-def test_a_commit_alone_costs_three_requests(store: ObjectStore) -> None:
+def test_a_commit_alone_costs_four_requests(store: ObjectStore) -> None:
     base = create(store)
     counting = CountingStore(store)
     commit_transaction(counting, append(base), base=base)
     assert [(one.method, one.path.partition("/")[0]) for one in counting.log] == [
         ("get", "_versions"),
+        ("put", "_transactions"),
         ("put", "_versions"),
         ("put", "_versions"),
     ]
@@ -137,7 +122,7 @@ def test_a_commit_alone_costs_three_requests(store: ObjectStore) -> None:
 def test_nothing_but_files_of_the_format_is_left(store: ObjectStore) -> None:
     base = create(store)
     commit_transaction(store, append(base), base=base)
-    assert not list(names(store, "_transactions"))
+    assert len(list(names(store, "_transactions"))) == 2
     assert len(list(names(store, "_versions"))) == 3
 
 
@@ -299,10 +284,10 @@ def test_operations_that_are_not_carried_out_are_refused(store: ObjectStore) -> 
 
 def test_creating_twice_is_refused(store: ObjectStore) -> None:
     create(store)
-    before = list(names(store, "_versions"))
+    before = list(names(store, "_transactions"))
     with pytest.raises(DatasetExistsError, match="to be created, but version 1 is there"):
         create(store)
-    assert list(names(store, "_versions")) == before
+    assert list(names(store, "_transactions")) == before
 
 
 def test_appending_to_nothing_is_refused(store: ObjectStore) -> None:

@@ -42,10 +42,10 @@ _JOB_BYTES = 4 * 1024 * 1024
 _ALIGNED = 4096
 """Rows: pieces of a page begin on multiples, where the chunks of most pages begin."""
 
-_RELEASE_BYTES = 256 * 1024 * 1024
+_RELEASE_BYTES = 128 * 1024 * 1024
 """Decoded bytes after which streamed pages are taken out of this process's memory.
 
-The next scan must map them again, which took a third of the time of streams of 200 MB.
+The next scan must map them again, so this is a matter of memory against time.
 """
 
 

@@ -4,8 +4,7 @@ The loop, as in the specification's "Commit":
 
 1. read the transactions of all versions made since the one this was made for, and make sure
    that none of them conflicts;
-2. build the manifest, which holds the transaction, on top of the newest version (and write
-   the transaction into a file of its own, if the settings ask for that);
+2. write the transaction file and build the manifest on top of the newest version;
 3. put the manifest where none is yet; if another writer was first, wait a little and go to 1.
 
 A commit may be repeated: a version that carries the same transaction uuid, or the same value
@@ -21,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from glaive.config import settings
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
@@ -97,8 +95,8 @@ def commit_transaction(
 
     Notes
     -----
-    Without contention: read the hint; write manifest and hint. Nothing is listed unless there
-    is no hint.
+    Without contention: read the hint; write transaction, manifest and hint. Nothing is
+    listed unless there is no hint.
     """
     commit = _Commit(store, transaction, base, once, options or CommitOptions())
     return commit.run()
@@ -148,11 +146,10 @@ class _Commit:
                 self._write_deletions()
             encoded = self.transaction.encode()
             draft = self._draft()
-            apart = settings.transaction_files and not draft.wire.writer_feature_flags & int(
+            draft.wire.transaction_file = name
+            if written != name and not draft.wire.writer_feature_flags & int(
                 Feature.NO_TRANSACTION_FILES
-            )
-            draft.wire.transaction_file = name if apart else ""
-            if apart and written != name:
+            ):
                 self.store.put(transaction_path(name), [encoded])
             written = name
             pieces = encode_manifest(
