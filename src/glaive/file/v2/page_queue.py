@@ -1,6 +1,6 @@
 """Arrays of a field on their way to pages: queued until about a page has come together.
 
-Specification: "Pages" in ``docs/format/container.md``.
+Specification: "Column metadata" in ``docs/format/container.md``.
 """
 
 from __future__ import annotations
