@@ -172,3 +172,15 @@ def test_a_key_that_is_there_is_not_inserted_however_often_it_is_given(tmp_path:
         found.append((counts["num_inserted_rows"], library.dataset(place).to_table().to_pylist()))
     assert found[0] == found[1]
     assert [row["id"] for row in found[0][1]] == [0, 1, 2, 3, 4, 9]
+
+
+def test_what_several_others_deleted_stays_deleted(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    glaive.write_dataset(made_rows(range(20), 1), place, max_rows_per_file=10)
+    stale = glaive.dataset(place)
+    glaive.dataset(place).delete("id = 5")
+    lance.dataset(place).delete("id = 15")
+    stale.delete("id IN (2, 12)", conflict_retries=0)
+    expected = [number for number in range(20) if number not in (2, 5, 12, 15)]
+    for library in (glaive, lance):
+        assert library.dataset(place).to_table()["id"].to_pylist() == expected
