@@ -254,6 +254,19 @@ class TestOnCommit:
             configs.append(lance.dataset(path).config())
         assert configs[0] == configs[1]
 
+    def test_it_is_switched_on_and_off(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+        dataset = glaive.write_dataset(pa.table({"a": [1]}), path)
+        dataset.optimize.enable_auto_cleanup({"interval": 2, "older_than_seconds": 5})
+        assert lance.dataset(path).config() == {
+            "lance.auto_cleanup.interval": "2",
+            "lance.auto_cleanup.older_than": "5s",
+        }
+        dataset.optimize.disable_auto_cleanup()
+        assert lance.dataset(path).config() == {}
+        with pytest.raises(OptionError, match="'often'"):
+            dataset.optimize.enable_auto_cleanup({"often": 2})
+
     @pytest.mark.parametrize(
         "options", [{"interval": 0}, {"interval": "3"}, {"often": 3}, {"older_than_seconds": -1}]
     )

@@ -130,6 +130,30 @@ class DatasetOptimizer:
         }
         return Compaction.execute(self._dataset, given)
 
+    def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int], **options: Any) -> None:
+        """Have old versions cleaned up every so many commits.
+
+        ``auto_cleanup_config`` has ``interval``, in versions, and ``older_than_seconds``.
+
+        Raises
+        ------
+        OptionError
+            It has other keys, or values that are no whole numbers.
+        """
+        from glaive.dataset.metadata import set_config
+        from glaive.dataset.options import WriteOptions
+
+        config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
+        self._dataset.move_to(set_config(self._dataset, config))
+
+    def disable_auto_cleanup(self, **options: Any) -> None:
+        """Have old versions stay until somebody cleans up."""
+        from glaive.dataset.metadata import set_config
+        from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN
+
+        keys = dict.fromkeys((INTERVAL, OLDER_THAN))
+        self._dataset.move_to(set_config(self._dataset, keys))
+
     def optimize_indices(self, **options: Any) -> None:
         """Not offered yet: this version of glaive does not build indices."""
         raise UnsupportedFeatureError(

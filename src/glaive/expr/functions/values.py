@@ -22,8 +22,8 @@ __all__ = [
     "spread",
 ]
 
-MOST_BYTES = 2**31 - 1
-"""Bytes of text in one array, and in one value."""
+MOST_BYTES = 2**28
+"""Bytes of text in one array, and in one value: bounds time and memory of what is made up."""
 
 
 def constant(argument: Any) -> bool:
@@ -130,7 +130,7 @@ def distinctly(kind: Any, compute: Callable[[Any], Any], values: Any) -> Any:
 
 
 def check_size(name: str, lengths: Any) -> None:
-    """Raise when texts that are to be made are longer than ``string`` can hold.
+    """Raise when texts that are to be made are too long together.
 
     Parameters
     ----------
@@ -141,5 +141,5 @@ def check_size(name: str, lengths: Any) -> None:
     if total > MOST_BYTES:
         raise FilterError(
             f"{name} would make {total} bytes of text for {len(lengths)} rows, at most "
-            f"{MOST_BYTES} fit: take fewer rows or shorter texts"
+            f"{MOST_BYTES} are made: take fewer rows or shorter texts"
         )
