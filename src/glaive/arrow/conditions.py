@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import items_of, pack_flags
@@ -48,6 +47,8 @@ class InRange:
 
     def of_values(self, array: Any) -> Any:
         """The mask of an array of plain type."""
+        import pyarrow.compute as pc
+
         _check(array.type, *[one.type for one in (self.low, self.high) if one is not None])
         if pa.types.is_floating(array.type):
             return self._of_floats(array)
@@ -61,6 +62,8 @@ class InRange:
         return found
 
     def _of_floats(self, array: Any) -> Any:
+        import pyarrow.compute as pc
+
         keys = float_order(_words(array))
         flags = np.ones(len(array), np.bool_)
         if self.low is not None:
@@ -90,6 +93,8 @@ class IsOneOf:
 
     def of_values(self, array: Any) -> Any:
         """The mask of an array of plain type."""
+        import pyarrow.compute as pc
+
         values: Any = self.values
         _check(array.type, values.type)
         if self.negated and values.null_count:
@@ -118,6 +123,8 @@ class IsNull:
 
     def of_values(self, array: Any) -> Any:
         """The mask of an array of plain type."""
+        import pyarrow.compute as pc
+
         return pc.is_valid(array) if self.negated else pc.is_null(array)
 
 
@@ -136,6 +143,8 @@ class HasText:
 
     def of_values(self, array: Any) -> Any:
         """The mask of an array of plain type."""
+        import pyarrow.compute as pc
+
         if self.begins and self.ends:
             found = pc.equal(array, pa.scalar(self.word, array.type))
         elif self.begins:
@@ -157,6 +166,8 @@ def float_order(words: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_in(array: Any, values: Any) -> Any:
+    import pyarrow.compute as pc
+
     if not 0 < len(values) - values.null_count <= _FEW:
         return pc.is_in(array, value_set=values, skip_nulls=True)
     # Several times quicker than to look each of the array up.
@@ -178,6 +189,8 @@ def _mask(condition: Condition, array: Any) -> Any:
 
 
 def _of_dictionary(condition: Condition, array: Any) -> Any:
+    import pyarrow.compute as pc
+
     valid = pc.is_valid(array)
     if array.dictionary.null_count:
         valid = pc.and_(

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import (
@@ -84,6 +83,8 @@ def _rows(block: FixedWidth) -> NDArray[Any]:
 
 
 def _take_variable(block: Variable, positions: Int64s) -> Variable:
+    import pyarrow.compute as pc
+
     kind = pa.large_binary() if block.offset_bits == 64 else pa.binary()
     buffers = [None, block.offsets, block.data]
     array = pa.Array.from_buffers(kind, block.count, buffers, null_count=0)

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.encodings.arrays.binary import offset_bits
 from glaive.file.protocol import BoundColumn
 from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_variable
 from glaive.kernels.strings import Strings
@@ -109,6 +108,8 @@ class LiveRows:
 
 def _without(array: Any, gone: Gone, mask: pa.Array) -> pa.Array:
     """The rows of an array that stay; ``mask`` says the same to Arrow, for nested types."""
+    from glaive.encodings.arrays.binary import offset_bits
+
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _without(array.storage, gone, mask))

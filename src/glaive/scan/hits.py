@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
@@ -27,7 +26,6 @@ __all__ = ["Hits", "fields_of", "read_together"]
 
 Int64s = NDArray[np.int64]
 
-_UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 _FEW_NUMBERS, _FEW_OTHERS = 0.01, 0.12
 """Shares of rows up to which single rows are taken, and above which ranges are decoded.
@@ -142,9 +140,11 @@ class Hits:
 
         By row numbers: several times quicker than Arrow's ``filter``.
         """
+        import pyarrow.compute as pc
+
         if self.count == self.range:
             return array
-        return pc.call_function("take", [array, self._within], _UNCHECKED)
+        return pc.call_function("take", [array, self._within], pc.TakeOptions(boundscheck=False))
 
     @cached_property
     def _within(self) -> Any:

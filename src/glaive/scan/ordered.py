@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of, number_array
@@ -181,6 +180,8 @@ class _Best:
 
     def _promising_values(self, array: Any) -> Int64s | None:
         """The same for types that are no numbers, where Arrow compares them."""
+        import pyarrow.compute as pc
+
         how, count, kind = self._order[0], self.count, array.type
         if not (pa.types.is_large_unicode(kind) or pa.types.is_unicode(kind)):
             return None

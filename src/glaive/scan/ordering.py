@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of, items_of, number_array
@@ -71,6 +70,8 @@ class SortKey:
 
 def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
     """What to sort by in turn for one column; nulls are a key of their own."""
+    import pyarrow.compute as pc
+
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     kind = array.type
@@ -107,6 +108,8 @@ def _filled_lists(array: Any) -> Any:
 
 def _comparable(array: Any, name: str) -> Any:
     """The values as a type without nulls whose order is the one wanted."""
+    import pyarrow.compute as pc
+
     kind = array.type
     types = pa.types
     if types.is_floating(kind):
@@ -147,6 +150,8 @@ def _hidden(keys: NDArray[Any], array: Any) -> NDArray[Any]:
 
 def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s:
     """Row numbers in the order of key columns; equal rows stay as they are."""
+    import pyarrow.compute as pc
+
     found = _by_rank(columns, how)
     if found is not None:
         return found

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of
@@ -295,6 +294,8 @@ class Search:
 
     def _flags(self, terms: Sequence[Term], cells: Cells) -> NDArray[np.bool_]:
         """Which rows pass the terms."""
+        import pyarrow.compute as pc
+
         mask: Any = None
         for term in terms:
             inputs = {path: self.inputs[path] for path in term.columns}
