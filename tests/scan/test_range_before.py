@@ -43,7 +43,7 @@ def test_ranges_that_meet_make_the_whole(
 
 
 def test_the_range_counts_live_rows_before_the_filter(dataset: LanceDataset) -> None:
-    live = dataset.to_table()["id"].to_pylist()
+    live: list[Any] = dataset.to_table()["id"].to_pylist()
 
     found = dataset.to_table(filter="few = 2", range_before=(100, 300))
 
@@ -52,7 +52,7 @@ def test_the_range_counts_live_rows_before_the_filter(dataset: LanceDataset) -> 
 
 
 def test_limit_and_offset_count_within_the_range(dataset: LanceDataset) -> None:
-    live = dataset.to_table()["id"].to_pylist()
+    live: list[Any] = dataset.to_table()["id"].to_pylist()
     some = {"range_before": (100, 300), "limit": 5, "offset": 3}
 
     assert dataset.to_table(**some)["id"].to_pylist() == live[103:108]

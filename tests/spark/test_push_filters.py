@@ -115,7 +115,7 @@ def table() -> pa.Table:
 
 
 UTC = dt.UTC
-COMPARISONS = {
+COMPARISONS: dict[Any, Callable[[Any, Any], bool]] = {
     EqualTo: lambda a, b: a == b,
     EqualNullSafe: lambda a, b: a == b,
     LessThan: lambda a, b: a < b,
