@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "CleanupError",
@@ -174,20 +174,12 @@ class CommitConflictError(CommitError):
         self.fragments = tuple(sorted(fragments))
 
     def __reduce__(self) -> tuple[object, ...]:
-        facts = (str(self), self.retryable, self.version, self.operation, self.fragments)
-        return (_conflict, facts)
+        names = ("retryable", "version", "operation", "fragments")
+        return (_conflict, (str(self), {name: getattr(self, name) for name in names}))
 
 
-def _conflict(
-    message: str, retryable: bool, version: int, operation: str | None, fragments: tuple[int, ...]
-) -> CommitConflictError:
-    return CommitConflictError(
-        message,
-        retryable=retryable,
-        version=version,
-        operation=operation,
-        fragments=fragments,
-    )
+def _conflict(message: str, facts: dict[str, Any]) -> CommitConflictError:
+    return CommitConflictError(message, **facts)
 
 
 class CommitContentionError(CommitError):

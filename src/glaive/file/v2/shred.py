@@ -80,9 +80,7 @@ def _shred(node: Node, array: Any, entries: lv.Entries, found: list[Shredded], r
             member = array.field(at)
             if child.kind == "empty":
                 flags, outside = validity_flags(member), validity_flags(array)
-                refuse_nulls(
-                    child, flags if flags is None or outside is None else flags | ~outside
-                )
+                refuse_nulls(child, flags if flags is None or outside is None else flags | ~outside)
             _shred(child, member, inside, found, rows)
         return
     offsets = np.asarray(array.offsets).astype(np.int64)

@@ -17,8 +17,7 @@ V2_3 = replace(
     pages="planes",
     packed_runs=True,
     types=(
-        V2_2.types
-        - {"binary of 0 bytes", "large binary with lance-encoding:blob"}
+        V2_2.types - {"binary of 0 bytes", "large binary with lance-encoding:blob"}
         | {
             "lists of fixed-size lists of structs",
             "empty structs in fixed-size lists",
