@@ -212,9 +212,9 @@ class TestTogether:
 
     def test_only_appends(self, path: str) -> None:
         deletion = Transaction(1, LanceOperation.Delete([], [0], "true"))
-        with pytest.raises(UnsupportedFeatureError, match="only appends"):
+        with pytest.raises(UnsupportedFeatureError, match="only appends are committed"):
             glaive.LanceDataset.commit_batch(path, [deletion])
-        with pytest.raises(OptionError, match="at least one"):
+        with pytest.raises(OptionError, match="give at least one"):
             glaive.LanceDataset.commit_batch(path, [])
         assert counts(path) == 3
 

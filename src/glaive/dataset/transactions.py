@@ -10,14 +10,13 @@ from uuid import uuid4
 from glaive.dataset.commits import MESSAGE
 from glaive.dataset.lance_operation import LanceOperation
 from glaive.dataset.shown_operation import as_users_see_it
-from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.format import transaction as stored
-from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
+from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
 from glaive.table.load import load_manifest, open_latest, open_version, read_transaction
-from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
 from glaive.table.protocol import CommitOptions
@@ -156,24 +155,7 @@ def commit_together(
     UnsupportedFeatureError
         One of them is no append.
     """
-    if not transactions:
-        raise OptionError("transactions: expected at least one")
-    given = [one.to_table() for one in transactions]
-    fragments: list[Fragment] = []
-    for one in given:
-        if not isinstance(one.operation, Append):
-            raise UnsupportedFeatureError(
-                f"commit_batch: only appends can be committed together, found {one.operation!r:.80}"
-            )
-        fragments.extend(one.operation.fragments)
-    properties: dict[str, str] = {}
-    for one in given:
-        properties.update(one.properties)
-    merged = stored.Transaction(
-        read_version=min(one.read_version for one in given),
-        operation=Append(tuple(fragments)),
-        properties=properties,
-    )
+    merged = merge_transactions([one.to_table() for one in transactions])
     if base is not None and base.version < merged.read_version:
         base = None
     manifest = commit_transaction(store, merged, base=base, options=options)
