@@ -20,6 +20,7 @@ GlaiveError
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
 │   └── ColumnNotFoundError(KeyError, ValueError)    no such column; names the closest ones
 ├── FilterError(ValueError)              an expression cannot be understood, or not be computed
+│   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError)            a row position, id or address beyond the rows there are
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
@@ -43,6 +44,7 @@ __all__ = [
     "DataFileMissingError",
     "DatasetExistsError",
     "DatasetNotFoundError",
+    "FilterColumnError",
     "FilterError",
     "FormatError",
     "GlaiveError",
@@ -235,6 +237,10 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError):
 
 class FilterError(GlaiveError, ValueError):
     """A filter or a computed column cannot be understood, or not be computed."""
+
+
+class FilterColumnError(FilterError, ColumnNotFoundError):
+    """An expression names a column that is not there; the message names the closest ones."""
 
 
 class RowIndexError(GlaiveError, IndexError):

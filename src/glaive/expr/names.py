@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.errors import FilterError
+from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import tree
 from glaive.expr.coerce import plain
-from glaive.expr.places import FilterColumnError, close_names, failure
+from glaive.expr.places import close_names, failure, shown
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Node
 from glaive.format.extension import storage_type
@@ -86,6 +86,5 @@ class Names:
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         hint = close_names(name, known) or "."
         plural = "Columns" if what == "column" else "Members"
-        return failure(
-            f"unknown {what} {name!r}{hint} {plural}: {listed}", self.text, at, FilterColumnError
-        )
+        place = shown(self.text, at)
+        return FilterColumnError(f"unknown {what} {name!r}{hint} {plural}: {listed}{place}")

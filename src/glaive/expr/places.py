@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from glaive.errors import ColumnNotFoundError, FilterError
+from glaive.errors import FilterError
 
-__all__ = ["FilterColumnError", "close_names", "failure", "shown"]
+__all__ = ["close_names", "failure", "shown"]
 
 _BEFORE, _AFTER = 50, 30
 """Characters shown around the place."""
 
 
-class FilterColumnError(FilterError, ColumnNotFoundError):
-    """A filter names a column that is not there; the message names the closest ones."""
-
-
-def failure(what: str, text: str, at: int, kind: type[FilterError] = FilterError) -> FilterError:
+def failure(what: str, text: str, at: int) -> FilterError:
     """An error that says ``what`` and shows the place in the text, when it is known."""
-    return kind(f"{what}{shown(text, at)}")
+    return FilterError(f"{what}{shown(text, at)}")
 
 
 def shown(text: str, at: int) -> str:
