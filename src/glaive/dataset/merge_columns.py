@@ -15,7 +15,7 @@ from glaive.dataset.column_files import (
     view_of,
     write_column_file,
 )
-from glaive.dataset.merge_insert import MergeClauses
+from glaive.dataset.merge_clauses import MergeClauses
 from glaive.errors import OptionError
 from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema

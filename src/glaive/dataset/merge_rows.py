@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from glaive.dataset.conform import conform, match_schema
 from glaive.dataset.found_rows import delete_rows, offsets_by_fragment, rows_where
 from glaive.dataset.matching import SourceKeys
-from glaive.dataset.merge_insert import MergeClauses, primary_key
+from glaive.dataset.merge_clauses import MergeClauses, primary_key
 from glaive.dataset.moved_rows import write_moved
 from glaive.dataset.partial_members import is_partial, keep_members
 from glaive.dataset.scanner import Scanner
