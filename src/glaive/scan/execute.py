@@ -20,7 +20,15 @@ from glaive.errors import OptionError
 from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import WINDOW_BYTES, FragmentRows, ScanPlan, plan_scan, value_bytes, windows
+from glaive.scan.plan import (
+    WINDOW_BYTES,
+    FragmentRows,
+    ScanPlan,
+    has_known_width,
+    plan_scan,
+    value_bytes,
+    windows,
+)
 from glaive.scan.small import SmallFragments, find_small
 from glaive.scan.view import View
 from glaive.types import ByteRange, RowRange
@@ -42,7 +50,7 @@ _JOB_BYTES = 4 * 1024 * 1024
 _ALIGNED = 4096
 """Rows: pieces of a page begin on multiples, where the chunks of most pages begin."""
 
-_RELEASE_BYTES = 128 * 1024 * 1024
+_RELEASE_BYTES = 64 * 1024 * 1024
 """Decoded bytes after which streamed pages are taken out of this process's memory.
 
 The next scan must map them again, so this is a matter of memory against time.
@@ -269,8 +277,10 @@ def _page_jobs(
                 cuts = np.array([rows.start, rows.stop])
             else:
                 cuts = np.unique(np.clip(cuts, rows.start, rows.stop))
-            most = value_bytes(column.field.type)
-            most = max(_ALIGNED, _JOB_BYTES // most // _ALIGNED * _ALIGNED)
+            kind = column.field.type
+            # Where the width is a guess, pieces cost more than threads bring: half as many.
+            size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
+            most = max(_ALIGNED, size // value_bytes(kind) // _ALIGNED * _ALIGNED)
             for start, stop in pairwise(cuts.tolist()):
                 step = most if stop - start >= 2 * most else stop - start
                 for first in range(start, stop, step):

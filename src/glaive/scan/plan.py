@@ -22,6 +22,7 @@ __all__ = [
     "WINDOW_BYTES",
     "FragmentRows",
     "ScanPlan",
+    "has_known_width",
     "plan_all",
     "plan_scan",
     "plan_searched",
@@ -167,6 +168,11 @@ def row_bytes(bound: BoundFragment) -> int:
 def value_bytes(kind: Any) -> int:
     """Bytes of a decoded value, about; 1 at least."""
     return max(1, abs(_width(kind)))
+
+
+def has_known_width(kind: Any) -> bool:
+    """Whether all values have one size, so that :func:`value_bytes` is no guess."""
+    return _width(kind) > 0
 
 
 def _width(kind: Any) -> int:
