@@ -48,3 +48,8 @@ def test_a_distance_beyond_the_type_is_no_other_number() -> None:
 def test_keys_of_types_that_arrow_does_not_look_up(values: pa.Array, columns: int) -> None:
     keys = SourceKeys([f"k{n}" for n in range(columns)], [values] * columns)
     assert keys.find([values.take([1, 0, 2])] * columns).tolist() == [1, 0, -1]
+
+
+def test_a_null_key_is_not_the_number_zero() -> None:
+    keys = SourceKeys(["k"], [pa.array([0, 5], pa.int64())])
+    assert keys.find([pa.array([None, 0, 5, None], pa.int64())]).tolist() == [-1, 0, 1, -1]

@@ -116,6 +116,21 @@ def test_both_leave_the_same(tmp_path: Path, version: str, stable: bool) -> None
     assert found[0] == found[1]
 
 
+def test_rows_keep_when_they_were_made_and_changed(tmp_path: Path) -> None:
+    found = []
+    for library in (glaive, lance):
+        path = str(tmp_path / library.__name__)
+        make(path, [10, 10], enable_stable_row_ids=True)
+        lance.dataset(path).update({"t": "'new'"}, where="a = 3 OR a = 12")
+        before = lance.dataset(path).to_table(columns=["a", *SYSTEM])
+        library.dataset(path).optimize.compact_files()
+        assert len(lance.dataset(path).get_fragments()) == 1
+        found.append(everything(path, ["a", *SYSTEM])["rows"])
+        assert found[-1] == before.to_pydict()
+    assert found[0] == found[1]
+    assert found[0][SYSTEM[1]] != found[0][SYSTEM[2]]
+
+
 def test_nothing_to_do_makes_no_version(tmp_path: Path) -> None:
     path = str(tmp_path / "d")
     make(path, [100])
