@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from glaive.format.transaction import Operation
 from glaive.table.others import changed_fragments, changes_columns, removed_fragments
 from glaive.table.protocol import Conflict, Offsets
 
-__all__ = ["shared_deletions", "unite_deletions"]
+__all__ = ["rebase_deletions", "shared_deletions", "unite_deletions"]
 
 
 def shared_deletions(
@@ -93,3 +94,39 @@ def unite_deletions(
         )
         changed.append(replace(mine, deletion_file=file))
     return tuple(changed), tuple(gone), united
+
+
+class _Deleting(Protocol):
+    """An operation that deletes rows."""
+
+    @property
+    def updated(self) -> tuple[Fragment, ...]: ...
+    @property
+    def removed(self) -> tuple[int, ...]: ...
+    @property
+    def affected(self) -> Mapping[int, Offsets]: ...
+    @property
+    def united(self) -> Mapping[int, Offsets]: ...
+
+
+D = TypeVar("D", bound=_Deleting)
+
+
+def rebase_deletions(operation: D, base: Manifest, deleted: Mapping[int, Offsets]) -> D | Conflict:
+    """The operation with the rows of both deleted from fragments both deleted rows of.
+
+    ``deleted`` are rows deleted in ``base``, of the fragments that others changed.
+    """
+    if not deleted:
+        return operation
+    made = unite_deletions(operation.updated, operation.affected, base, deleted)
+    if isinstance(made, Conflict):
+        return made
+    updated, gone, united = made
+    changed: Any = replace(
+        cast("Any", operation),
+        updated=updated,
+        removed=(*operation.removed, *gone),
+        united={**operation.united, **united},
+    )
+    return cast("D", changed)

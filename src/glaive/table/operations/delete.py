@@ -6,7 +6,7 @@ Specification: "Delete" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from glaive.format.fragment import DeletionFile, Fragment
@@ -24,7 +24,7 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
-from glaive.table.unite import shared_deletions, unite_deletions
+from glaive.table.unite import rebase_deletions, shared_deletions
 
 __all__ = ["Delete"]
 
@@ -122,18 +122,7 @@ class Delete(TableOperation):
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
         """Delete the rows of both from the fragments both deleted rows of."""
-        if not deleted:
-            return self
-        made = unite_deletions(self.updated, self.affected, base, deleted)
-        if isinstance(made, Conflict):
-            return made
-        updated, gone, united = made
-        return replace(
-            self,
-            updated=updated,
-            removed=(*self.removed, *gone),
-            united={**self.united, **united},
-        )
+        return rebase_deletions(self, base, deleted)
 
     def apply(
         self,

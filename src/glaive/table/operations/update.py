@@ -42,7 +42,7 @@ from glaive.table.protocol import (
 )
 from glaive.table.registry import operation
 from glaive.table.rowids import created_at
-from glaive.table.unite import shared_deletions, unite_deletions
+from glaive.table.unite import rebase_deletions, shared_deletions
 
 __all__ = ["Update"]
 
@@ -218,18 +218,7 @@ class Update(TableOperation):
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
         """Delete the rows of both from the fragments both deleted rows of."""
-        if not deleted:
-            return self
-        made = unite_deletions(self.updated, self.affected, base, deleted)
-        if isinstance(made, Conflict):
-            return made
-        updated, gone, united = made
-        return replace(
-            self,
-            updated=updated,
-            removed=(*self.removed, *gone),
-            united={**self.united, **united},
-        )
+        return rebase_deletions(self, base, deleted)
 
     def apply(
         self,
