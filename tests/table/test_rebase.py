@@ -86,6 +86,20 @@ def test_three_writers_are_united_one_after_the_other(store: ObjectStore) -> Non
 
 
 @pytest.mark.spec("conflict-3")
+def test_rows_united_at_one_attempt_are_kept_at_the_next(store: ObjectStore) -> None:
+    base = open_latest(store)
+    mine = delete(store, base, f0=[7], f1=[8])
+    once = mine.rebase(
+        [], commit(store, delete(store, base, f0=[1])), {0: np.array([1], np.uint32)}
+    )
+    assert isinstance(once, Delete)
+    twice = once.rebase(
+        [], commit(store, delete(store, base, f1=[2])), {1: np.array([2], np.uint32)}
+    )
+    assert isinstance(twice, Delete)
+    assert {one: rows.tolist() for one, rows in twice.united.items()} == {0: [1, 7], 1: [2, 8]}
+
+
 def test_the_same_rows_conflict_and_nothing_changes(store: ObjectStore) -> None:
     base = open_latest(store)
     first, second = delete(store, base, f0=[1, 2]), delete(store, base, f0=[2, 3])
