@@ -11,19 +11,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glaive.config import settings
-    from glaive.dataset.base_paths import DatasetBasePath
-    from glaive.dataset.blobs import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
-    from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
+    from glaive.dataset.blobs.values import (
+        Blob,
+        BlobArray,
+        BlobFile,
+        BlobType,
+        blob_array,
+        blob_field,
+    )
+    from glaive.dataset.columns.udf import BatchUDF, batch_udf
+    from glaive.dataset.commits.index_metadata import Index
+    from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.fragment import LanceFragment
-    from glaive.dataset.fragment_metadata import FragmentMetadata
-    from glaive.dataset.index_metadata import Index
-    from glaive.dataset.lance_operation import LanceOperation
-    from glaive.dataset.merge_insert import MergeInsertBuilder
+    from glaive.dataset.fragments.fragment import LanceFragment
+    from glaive.dataset.fragments.metadata import FragmentMetadata
+    from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.open import dataset, write_dataset
     from glaive.dataset.scanner import Scanner
-    from glaive.dataset.transactions import Transaction
-    from glaive.dataset.udf import BatchUDF, batch_udf
+    from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
+    from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
     from glaive.scan.metrics import ScanStatistics
@@ -63,27 +70,27 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CleanupExplanation": "glaive.dataset.cleanup",
+    "CleanupExplanation": "glaive.dataset.versions.cleanup",
     "ScanStatistics": "glaive.scan.metrics",
-    "MergeInsertBuilder": "glaive.dataset.merge_insert",
-    "BatchUDF": "glaive.dataset.udf",
-    "batch_udf": "glaive.dataset.udf",
-    "CleanupStats": "glaive.dataset.cleanup",
-    "Transaction": "glaive.dataset.transactions",
-    "LanceOperation": "glaive.dataset.lance_operation",
-    "Index": "glaive.dataset.index_metadata",
-    "FragmentMetadata": "glaive.dataset.fragment_metadata",
+    "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
+    "BatchUDF": "glaive.dataset.columns.udf",
+    "batch_udf": "glaive.dataset.columns.udf",
+    "CleanupStats": "glaive.dataset.versions.cleanup",
+    "Transaction": "glaive.dataset.commits.transactions",
+    "LanceOperation": "glaive.dataset.commits.lance_operation",
+    "Index": "glaive.dataset.commits.index_metadata",
+    "FragmentMetadata": "glaive.dataset.fragments.metadata",
     "Blob": "glaive.format.blob_type",
     "BlobArray": "glaive.format.blob_type",
     "BlobFile": "glaive.scan.blob_file",
     "BlobType": "glaive.format.blob_type",
     "ColumnOrdering": "glaive.scan.ordering",
-    "blob_array": "glaive.dataset.blobs",
-    "blob_field": "glaive.dataset.blobs",
-    "DatasetBasePath": "glaive.dataset.base_paths",
+    "blob_array": "glaive.dataset.blobs.values",
+    "blob_field": "glaive.dataset.blobs.values",
+    "DatasetBasePath": "glaive.dataset.writing.base_paths",
     "GlaiveError": "glaive.errors",
     "LanceDataset": "glaive.dataset.dataset",
-    "LanceFragment": "glaive.dataset.fragment",
+    "LanceFragment": "glaive.dataset.fragments.fragment",
     "LanceSchema": "glaive.format.fields",
     "Scanner": "glaive.dataset.scanner",
     "Session": "glaive.scan.session",

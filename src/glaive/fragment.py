@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glaive.dataset.fragment import LanceFragment
-from glaive.dataset.fragment_metadata import DataFile, DeletionFile, FragmentMetadata
-from glaive.dataset.uncommitted import write_fragments
+from glaive.dataset.fragments.fragment import LanceFragment
+from glaive.dataset.fragments.metadata import DataFile, DeletionFile, FragmentMetadata
+from glaive.dataset.writing.uncommitted import write_fragments
 
 __all__ = ["DataFile", "DeletionFile", "FragmentMetadata", "LanceFragment", "write_fragments"]

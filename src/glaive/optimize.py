@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from glaive.dataset.compact_task import CompactionMetrics, RewriteResult
-from glaive.dataset.compaction import CompactionOptions, CompactionPlan, CompactionTask
-from glaive.dataset.optimize import Compaction
+from glaive.dataset.compaction.optimize import Compaction
+from glaive.dataset.compaction.plan import CompactionOptions, CompactionPlan, CompactionTask
+from glaive.dataset.compaction.task import CompactionMetrics, RewriteResult
 
 __all__ = [
     "Compaction",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.dataset.matching import SourceKeys
+from glaive.dataset.merging.matching import SourceKeys
 
 
 @given(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.dataset.matching import SourceKeys
+from glaive.dataset.merging.matching import SourceKeys
 
 KINDS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 

@@ -13,8 +13,8 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.options import WriteOptions
-from glaive.dataset.write import commit_fragments, find_target, write_fragments
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.write import commit_fragments, find_target, write_fragments
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,

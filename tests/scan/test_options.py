@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragment import LanceFragment
+from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.options import DEFAULT_BATCH_SIZE, ScanOptions
 from glaive.scan.ordering import ColumnOrdering

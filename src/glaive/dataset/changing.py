@@ -11,8 +11,8 @@ from glaive.dataset.reading import Reading
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from glaive.dataset.merge_insert import MergeInsertBuilder
-    from glaive.dataset.optimize import DatasetOptimizer
+    from glaive.dataset.compaction.optimize import DatasetOptimizer
+    from glaive.dataset.merging.merge_insert import MergeInsertBuilder
 
 __all__ = ["Changing"]
 
@@ -60,8 +60,8 @@ class Changing(Reading):
         -----
         Reads the columns of the filter; writes one small file per fragment with such rows.
         """
-        from glaive.dataset.delete import delete_where
-        from glaive.dataset.retrying import with_retries
+        from glaive.dataset.rows.delete import delete_where
+        from glaive.dataset.rows.retrying import with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         count = with_retries(self, lambda at: delete_where(at, predicate), **limits)
@@ -69,8 +69,8 @@ class Changing(Reading):
 
     def truncate_table(self) -> None:
         """Delete all rows and move this object to the new version; columns stay."""
-        from glaive.dataset.delete import truncate
-        from glaive.dataset.retrying import with_retries
+        from glaive.dataset.rows.delete import truncate
+        from glaive.dataset.rows.retrying import with_retries
 
         with_retries(self, truncate)
 
@@ -112,8 +112,8 @@ class Changing(Reading):
         -----
         The rows are written anew with all columns, at the end of the dataset.
         """
-        from glaive.dataset.retrying import with_retries
-        from glaive.dataset.update import update_where
+        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.update import update_where
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         change = (updates, where, data_storage_version)
@@ -133,13 +133,13 @@ class Changing(Reading):
         ColumnNotFoundError
             A key column does not exist.
         """
-        from glaive.dataset.merge_insert import MergeInsertBuilder
+        from glaive.dataset.merging.merge_insert import MergeInsertBuilder
 
         return MergeInsertBuilder(self, on)
 
     @property
     def optimize(self) -> DatasetOptimizer:
         """Keeps the dataset quick to read: ``compact_files``."""
-        from glaive.dataset.optimize import DatasetOptimizer
+        from glaive.dataset.compaction.optimize import DatasetOptimizer
 
         return DatasetOptimizer(self)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from glaive.dataset.opened import OpenedVersion
 
 if TYPE_CHECKING:
-    from glaive.dataset.base_paths import DatasetBasePath
-    from glaive.dataset.delta import DatasetDelta
+    from glaive.dataset.versions.delta import DatasetDelta
+    from glaive.dataset.writing.base_paths import DatasetBasePath
 
 __all__ = ["ChangingColumns"]
 
@@ -59,7 +59,7 @@ class ChangingColumns(OpenedVersion):
         Writes one file per fragment with the new columns alone, several fragments at once for
         expressions.
         """
-        from glaive.dataset.add_columns import add_columns
+        from glaive.dataset.columns.add_columns import add_columns
 
         self.move_to(add_columns(self, transforms, read_columns, reader_schema, batch_size))
 
@@ -73,7 +73,7 @@ class ChangingColumns(OpenedVersion):
         ColumnNotFoundError, SchemaError
             There is no such column, or none would be left.
         """
-        from glaive.dataset.alter_columns import drop_columns
+        from glaive.dataset.columns.alter_columns import drop_columns
 
         self.move_to(drop_columns(self, columns))
 
@@ -99,7 +99,7 @@ class ChangingColumns(OpenedVersion):
         Names and nullability are changes of the schema alone; to make a column never null,
         it is read. Another type writes one file per fragment.
         """
-        from glaive.dataset.alter_columns import alter_columns
+        from glaive.dataset.columns.alter_columns import alter_columns
 
         self.move_to(alter_columns(self, alterations))
 
@@ -134,7 +134,7 @@ class ChangingColumns(OpenedVersion):
         -----
         Holds the table and the key of all rows in memory.
         """
-        from glaive.dataset.merge_data import merge_data
+        from glaive.dataset.columns.merge_data import merge_data
 
         self.move_to(merge_data(self, data_obj, left_on, right_on, schema))
 
@@ -161,7 +161,7 @@ class ChangingColumns(OpenedVersion):
         -----
         Opens every data file and reads every deletion file, but no values.
         """
-        from glaive.dataset.validate import validate_version
+        from glaive.dataset.versions.validate import validate_version
 
         validate_version(self.snapshot)
 
@@ -177,7 +177,7 @@ class ChangingColumns(OpenedVersion):
         ``compared_against`` is the version this one is compared with; else the changes are
         those after ``begin_version`` up to ``end_version``.
         """
-        from glaive.dataset.delta import compare_versions
+        from glaive.dataset.versions.delta import compare_versions
 
         return compare_versions(self, compared_against, begin_version, end_version)
 
@@ -185,7 +185,7 @@ class ChangingColumns(OpenedVersion):
 
     def base_paths(self) -> dict[int, DatasetBasePath]:
         """Further places where files of this version may lie, by id."""
-        from glaive.dataset.base_paths import base_paths_of
+        from glaive.dataset.writing.base_paths import base_paths_of
 
         return base_paths_of(self.manifest)
 
@@ -201,7 +201,7 @@ class ChangingColumns(OpenedVersion):
         OptionError
             A base of this id, name or path is there already.
         """
-        from glaive.dataset.bases import add_bases
+        from glaive.dataset.writing.bases import add_bases
 
         self.move_to(add_bases(self, new_bases, transaction_properties))
         return self

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from glaive.dataset.opened import OpenedVersion
 
 if TYPE_CHECKING:
-    from glaive.dataset.lance_operation import LanceOperation
-    from glaive.dataset.transactions import Transaction
+    from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.dataset.commits.transactions import Transaction
     from glaive.table.root import CommitLock
 
 __all__ = ["Committing"]
@@ -71,7 +71,7 @@ class Committing(OpenedVersion):
         OptionError
             The version is missing, or the operation is none.
         """
-        from glaive.dataset.commit_place import CommitPlace
+        from glaive.dataset.commits.place import CommitPlace
 
         place = CommitPlace.of(base_uri, storage_options, commit_lock)
         options = (max_retries, detached, enable_stable_row_ids, enable_v2_manifest_paths)
@@ -99,7 +99,7 @@ class Committing(OpenedVersion):
         UnsupportedFeatureError
             One of them is no append.
         """
-        from glaive.dataset.commit_place import CommitPlace
+        from glaive.dataset.commits.place import CommitPlace
 
         place = CommitPlace.of(dest, storage_options, commit_lock)
         options = (max_retries, detached, None, enable_v2_manifest_paths)
@@ -108,7 +108,7 @@ class Committing(OpenedVersion):
 
     def read_transaction(self, version: int) -> Transaction | None:
         """What the commit of a version did; ``None`` if that is no longer known."""
-        from glaive.dataset.transactions import transaction_of
+        from glaive.dataset.commits.transactions import transaction_of
 
         return transaction_of(self, version)
 
@@ -117,6 +117,6 @@ class Committing(OpenedVersion):
 
         ``None`` where that is no longer known. A listing, and two requests per version at most.
         """
-        from glaive.dataset.transactions import recent
+        from glaive.dataset.commits.transactions import recent
 
         return recent(self, recent_transactions)

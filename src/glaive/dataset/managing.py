@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from glaive.dataset.history import describe, describe_all
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.references import resolve
-from glaive.dataset.refs import Branches, Tags
+from glaive.dataset.versions.history import describe, describe_all
+from glaive.dataset.versions.references import resolve
+from glaive.dataset.versions.refs import Branches, Tags
 from glaive.table.load import open_latest
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
-    from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.metadata import Texts
+    from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
 
 __all__ = ["Managing"]
 
@@ -83,7 +83,7 @@ class Managing(OpenedVersion):
         OptionError
             A branch cannot have this name.
         """
-        from glaive.dataset.clones import make_branch
+        from glaive.dataset.versions.clones import make_branch
 
         return self._referenced(make_branch(self, branch, reference))
 
@@ -100,7 +100,7 @@ class Managing(OpenedVersion):
         DatasetExistsError
             There is a dataset already.
         """
-        from glaive.dataset.clones import clone_shallow
+        from glaive.dataset.versions.clones import clone_shallow
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_shallow(self, target_path, reference, options)
@@ -119,7 +119,7 @@ class Managing(OpenedVersion):
         DatasetExistsError
             There is a dataset already.
         """
-        from glaive.dataset.clones import clone_deep
+        from glaive.dataset.versions.clones import clone_deep
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_deep(self, target_path, reference, options)
@@ -133,7 +133,7 @@ class Managing(OpenedVersion):
         UnsupportedFeatureError
             The dataset has been given something since that cannot be given up.
         """
-        from glaive.dataset.restore import restored
+        from glaive.dataset.versions.restore import restored
 
         self._open(restored(self.store, self.manifest))
 
@@ -232,7 +232,7 @@ class Managing(OpenedVersion):
         This version, newer ones, and those that branches were made from always stay.
         Manifests go first: no version is ever left without its files.
         """
-        from glaive.dataset.cleanup import clean_up
+        from glaive.dataset.versions.cleanup import clean_up
         from glaive.table.cleanup import CleanupPolicy
 
         given = (older_than, retain_versions, versions)
@@ -255,7 +255,7 @@ class Managing(OpenedVersion):
 
         ``delete_rate_limit`` has no effect; files are listed when ``include_files`` is set.
         """
-        from glaive.dataset.cleanup import explain
+        from glaive.dataset.versions.cleanup import explain
         from glaive.table.cleanup import CleanupPolicy
 
         given = (older_than, retain_versions, versions)
@@ -268,7 +268,7 @@ class Managing(OpenedVersion):
         """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
         ``last_modified`` (UTC). Those below base paths are not among them.
         """
-        from glaive.dataset.files import all_files
+        from glaive.dataset.versions.files import all_files
 
         return all_files(self)
 
@@ -281,7 +281,7 @@ class Managing(OpenedVersion):
         """Stream the files that versions consist of: ``version``, ``base_uri``, ``path``,
         ``type``. ``progress`` is told how many manifests were read, and of how many.
         """
-        from glaive.dataset.files import tracked_files
+        from glaive.dataset.versions.files import tracked_files
 
         return tracked_files(self, min_version, progress)
 
@@ -290,7 +290,7 @@ class Managing(OpenedVersion):
 
         Must not run beside other writers; may be repeated.
         """
-        from glaive.dataset.files import migrate_manifest_names
+        from glaive.dataset.versions.files import migrate_manifest_names
 
         migrate_manifest_names(self.store)
         self.checkout_latest()
@@ -310,6 +310,6 @@ class Managing(OpenedVersion):
         OptionError
             There are files but no manifest that can be read: nothing was deleted.
         """
-        from glaive.dataset.files import drop_dataset
+        from glaive.dataset.versions.files import drop_dataset
 
         drop_dataset(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.history import find_version, version_as_of
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.references import resolve
+from glaive.dataset.versions.history import find_version, version_as_of
+from glaive.dataset.versions.references import resolve
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.session import Session
 from glaive.table.load import open_latest
@@ -21,7 +21,7 @@ from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, guarded, open_root
 
 if TYPE_CHECKING:
-    from glaive.dataset.base_paths import DatasetBasePath
+    from glaive.dataset.writing.base_paths import DatasetBasePath
 
 __all__ = ["dataset", "write_dataset"]
 
@@ -223,10 +223,10 @@ def write_dataset(
         The place is not writable or failed. No version was made.
     """
     # Here and not above: opening and reading load nothing of what writing needs.
-    from glaive.dataset.conform import conform
-    from glaive.dataset.options import WriteOptions
-    from glaive.dataset.source import read_source
-    from glaive.dataset.write import commit_fragments, find_target, write_fragments
+    from glaive.dataset.writing.conform import conform
+    from glaive.dataset.writing.options import WriteOptions
+    from glaive.dataset.writing.source import read_source
+    from glaive.dataset.writing.write import commit_fragments, find_target, write_fragments
     from glaive.file.blob_options import BlobOptions
 
     if options:

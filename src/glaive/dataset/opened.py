@@ -7,10 +7,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from glaive.dataset.history import find_version
 from glaive.dataset.io_stats import incremental, snapshot
-from glaive.dataset.references import Referenced
 from glaive.dataset.stats import LanceStats
+from glaive.dataset.versions.history import find_version
+from glaive.dataset.versions.references import Referenced
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature

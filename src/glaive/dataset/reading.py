@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from glaive.dataset.fragment import LanceFragment
+from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.sampling import sample_positions, slice_options
 from glaive.dataset.scanner import Scanner
@@ -121,7 +121,7 @@ class Reading(OpenedVersion):
         Exactly one of row ``ids``, row ``addresses`` and positions (``indices``) is given.
         Nulls are ``None``. Reads where the values are, none of their bytes.
         """
-        from glaive.dataset.take_blobs import take_blobs
+        from glaive.dataset.blobs.take import take_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         return take_blobs(self._views, blob_column, rows, buffer_size=buffer_size)
@@ -141,7 +141,7 @@ class Reading(OpenedVersion):
         Near values are read with one request. In the order given, unless ``preserve_order``
         is False: then by address. ``io_buffer_size`` has no effect.
         """
-        from glaive.dataset.take_blobs import read_blobs
+        from glaive.dataset.blobs.take import read_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         return read_blobs(self._views, blob_column, rows, in_order=preserve_order is not False)
@@ -160,7 +160,7 @@ class Reading(OpenedVersion):
         Requests are ``(row, offset, length)``, where ``selector`` says whether rows are
         ``"ids"``, ``"addresses"`` or ``"indices"``. Nulls give ``None``.
         """
-        from glaive.dataset.take_blobs import read_ranges
+        from glaive.dataset.blobs.take import read_ranges
 
         return read_ranges(self._views, blob_column, requests, selector)
 

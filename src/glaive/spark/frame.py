@@ -19,8 +19,8 @@ __all__ = ["frame_schema", "open_dataset", "pinned", "places"]
 
 def open_dataset(options: Options) -> LanceDataset:
     """Open the dataset the options name, at their version."""
-    from glaive.dataset.history import version_as_of
     from glaive.dataset.open import dataset
+    from glaive.dataset.versions.history import version_as_of
 
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
@@ -33,7 +33,7 @@ def open_dataset(options: Options) -> LanceDataset:
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
     """Options that name the version of an opened dataset, whatever is written meanwhile."""
-    from glaive.dataset.references import branch_of
+    from glaive.dataset.versions.references import branch_of
 
     branch = branch_of(dataset.manifest)
     return replace(options, version=dataset.version, branch=branch, tag=None, asof=None)

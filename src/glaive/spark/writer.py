@@ -22,8 +22,8 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from glaive.dataset.options import WriteOptions
-from glaive.dataset.write import write_fragments
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.write import write_fragments
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,

@@ -1,0 +1,1 @@
+"""Blob columns: the values users write, and how they are read."""

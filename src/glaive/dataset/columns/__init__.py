@@ -1,0 +1,1 @@
+"""Columns that come, change and go."""

@@ -1,0 +1,298 @@
+"""``dataset.add_columns``: new columns from expressions, functions, streams, or without values.
+
+Each fragment gets one more file, with the new columns alone; nothing else is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from glaive.dataset.columns.column_files import WINDOW, discard_files, for_each, view_of
+from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
+from glaive.dataset.columns.new_columns import Grown, grow
+from glaive.dataset.columns.udf import BatchUDF, Checkpoint, as_batch
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.writing.source import Rows, read_source
+from glaive.errors import (
+    CommitError,
+    ObjectNotFoundError,
+    OptionError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
+from glaive.expr.filters import Value, bind_value
+from glaive.format.fragment import LEGACY, DataFile, Fragment
+from glaive.format.manifest import Manifest
+from glaive.format.paths import data_file_path
+from glaive.scan.nullability import may_be_null
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import ROW_ADDRESS, ROW_ID
+from glaive.table.operations.merge import Merge
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["add_columns", "commit_columns", "make_columns"]
+
+_UDF_BATCH: Final = 8192
+_SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """What a kind of new columns needs: the columns, and how to make those of a fragment.
+
+    ``write`` is ``None`` where the columns have no values; ``checkpoint`` keeps files when
+    something fails, for the next attempt.
+    """
+
+    grown: Grown
+    write: Callable[[int], DataFile | None] | None
+    threads: int | None = None
+    checkpoint: Checkpoint | None = None
+
+
+def add_columns(
+    dataset: OpenedVersion,
+    transforms: Any,
+    read_columns: Sequence[str] | None,
+    reader_schema: pa.Schema | None,
+    batch_size: int | None,
+) -> Manifest:
+    """Commit new columns; see ``LanceDataset.add_columns``."""
+    snapshot = dataset.snapshot
+    positions = range(snapshot.manifest.num_fragments)
+    recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, positions)
+    files = _carry_out(snapshot, recipe, positions)
+    keep = recipe.checkpoint is not None
+    manifest = commit_columns(dataset, recipe.grown, files, keep=keep)
+    if recipe.checkpoint is not None:
+        recipe.checkpoint.remove()
+    return manifest
+
+
+def make_columns(
+    snapshot: Snapshot,
+    position: int,
+    transforms: Any,
+    read_columns: Sequence[str] | None,
+    reader_schema: pa.Schema | None,
+    batch_size: int | None,
+) -> tuple[Fragment, Grown]:
+    """One fragment with new columns, uncommitted, and the columns there are then."""
+    if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
+        raise OptionError(
+            "checkpoint_file: it is for LanceDataset.add_columns. Leave it out for one fragment, "
+            "and keep what merge_columns returns."
+        )
+    recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, (position,))
+    files = _carry_out(snapshot, recipe, (position,))
+    fragment = snapshot.manifest.fragment(position)
+    if position in files:
+        fragment = replace(fragment, files=(*fragment.files, files[position]))
+    return fragment, recipe.grown
+
+
+def commit_columns(
+    dataset: OpenedVersion, grown: Grown, files: Mapping[int, DataFile], *, keep: bool = False
+) -> Manifest:
+    """Commit files with new columns; they are removed when that fails, unless ``keep``."""
+    manifest = dataset.manifest
+    fragments = list(manifest.fragments())
+    for position, file in files.items():
+        one = fragments[position]
+        fragments[position] = replace(one, files=(*one.files, file))
+    operation = Merge(
+        fragments=tuple(fragments),
+        schema=grown.schema,
+        preserves_nullability=grown.preserves_nullability,
+    )
+    try:
+        return commit_operation(dataset, operation)
+    except CommitError:
+        if not keep:
+            discard_files(dataset.snapshot, files.values())
+        raise
+
+
+def _carry_out(
+    snapshot: Snapshot, recipe: _Recipe, positions: Sequence[int]
+) -> dict[int, DataFile]:
+    if recipe.write is None or not recipe.grown.added.fields:
+        return {}
+    keep = recipe.checkpoint is not None
+    threads = recipe.threads
+    return for_each(snapshot, recipe.write, positions=positions, threads=threads, keep=keep)
+
+
+def _recipe(
+    snapshot: Snapshot,
+    transforms: Any,
+    read_columns: Sequence[str] | None,
+    reader_schema: pa.Schema | None,
+    batch_size: int | None,
+    positions: Sequence[int],
+) -> _Recipe:
+    size: object = batch_size
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise OptionError(f"batch_size: expected a number ≥ 1, found {size!r}")
+    if isinstance(transforms, pa.Field):
+        transforms = [transforms]
+    if isinstance(transforms, list) and transforms and isinstance(transforms[0], pa.Field):
+        transforms = pa.schema(transforms)
+    if isinstance(transforms, pa.Schema):
+        return _without_values(snapshot, transforms)
+    if isinstance(transforms, Mapping):
+        return _expressions(snapshot, transforms, batch_size)
+    if callable(transforms) and not isinstance(transforms, BatchUDF):
+        transforms = BatchUDF(transforms)
+    if isinstance(transforms, BatchUDF):
+        return _function(snapshot, transforms, read_columns, batch_size)
+    schema, rows = read_source(transforms, reader_schema)
+    return _stream(snapshot, schema, rows, positions)
+
+
+# ------------------------------------------------------------------ kinds
+
+
+def _without_values(snapshot: Snapshot, schema: pa.Schema) -> _Recipe:
+    if snapshot.manifest.data_format == LEGACY:
+        raise UnsupportedFeatureError(
+            "columns without values: a dataset of format 0.1 has none. Give them values, or write "
+            "the dataset anew in a later format."
+        )
+    grown = grow(snapshot.manifest, schema)
+    for field in schema:
+        if not field.nullable:
+            raise SchemaError(
+                f"column {field.name!r} is to be never null, but would have no values. Make it "
+                "nullable, or give it values by an expression."
+            )
+    return _Recipe(grown, None)
+
+
+def _expressions(
+    snapshot: Snapshot, transforms: Mapping[Any, Any], batch_size: int | None
+) -> _Recipe:
+    schema = snapshot.manifest.schema
+    values: dict[str, Value] = {}
+    for name, text in transforms.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise OptionError(
+                "transforms: expected names and expressions as text, such as {'b': 'a + 1'}, "
+                f"found {name!r}: {text!r:.60}"
+            )
+        values[name] = bind_value(text, schema)
+
+    def nullable(path: str) -> bool:
+        return any(one.nullable for one in schema.find(path))
+
+    fields = [
+        pa.field(name, one.type, may_be_null(one.expression, nullable))
+        for name, one in values.items()
+    ]
+    grown = grow(snapshot.manifest, pa.schema(fields))
+    needed = sorted({path for one in values.values() for path in one.columns})
+    view = view_of(snapshot, needed)
+    window = batch_size or WINDOW
+
+    def evaluated(batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [one.evaluate(batch) for one in values.values()]
+        return pa.RecordBatch.from_arrays(arrays, names=list(values))
+
+    def write(position: int) -> DataFile | None:
+        batches = live_batches(snapshot, view, position, (), window)
+        rows = (evaluated(batch) for _, batch in batches)
+        return write_live(snapshot, position, grown.added, rows)
+
+    return _Recipe(grown, write)
+
+
+def _function(
+    snapshot: Snapshot,
+    udf: BatchUDF,
+    read_columns: Sequence[str] | None,
+    batch_size: int | None,
+) -> _Recipe:
+    manifest = snapshot.manifest
+    wanted = manifest.schema.names if read_columns is None else list(read_columns)
+    system = tuple(one for one in _SYSTEM if one in wanted)
+    view = view_of(snapshot, [one for one in wanted if one not in _SYSTEM])
+    window = batch_size or _UDF_BATCH
+
+    def batches(position: int) -> Batches:
+        return live_batches(snapshot, view, position, system, window)
+
+    if udf.output_schema is None:
+        udf.output_schema = _tried(udf, batches, manifest.num_fragments)
+    schema = udf.output_schema
+    grown = grow(manifest, schema)
+    checkpoint = None
+    if udf.checkpoint_file is not None:
+        ids = [(one.id, one.name, one.logical_type) for one in grown.added.walk()]
+        checkpoint = Checkpoint.open(udf.checkpoint_file, f"{ids} {wanted} {window}")
+
+    def rows(position: int, fragment: Fragment) -> Iterator[pa.RecordBatch]:
+        for start, batch in batches(position):
+            found = None if checkpoint is None else checkpoint.batch(fragment, start)
+            if found is None:
+                found = as_batch(udf(batch), schema, batch.num_rows)
+                if checkpoint is not None:
+                    checkpoint.keep_batch(fragment, start, found)
+            yield found
+
+    def write(position: int) -> DataFile | None:
+        fragment = manifest.fragment(position)
+        done: DataFile | None = None if checkpoint is None else checkpoint.file(fragment)
+        if done is not None and _is_there(snapshot, done):
+            return done
+        made = write_live(snapshot, position, grown.added, rows(position, fragment))
+        if checkpoint is not None and made is not None:
+            checkpoint.keep_file(fragment, made)
+        return made
+
+    # Functions of users need not be safe to call from several threads.
+    return _Recipe(grown, write, threads=1, checkpoint=checkpoint)
+
+
+def _tried(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:
+    """Schema of what a function returns for the first row."""
+    for position in range(fragments):
+        for _, batch in batches(position):
+            return as_batch(udf(batch.slice(0, 1)), None, 1).schema
+    raise OptionError(
+        "output_schema: it cannot be found out by a trial, as there are no rows. Name it: "
+        "batch_udf(output_schema=...)"
+    )
+
+
+def _is_there(snapshot: Snapshot, file: DataFile) -> bool:
+    try:
+        return snapshot.store.head(data_file_path(file.path)).size == file.size
+    except ObjectNotFoundError:
+        return False
+
+
+def _stream(
+    snapshot: Snapshot, schema: pa.Schema, rows: Iterator[Rows], positions: Sequence[int]
+) -> _Recipe:
+    grown = grow(snapshot.manifest, schema)
+    shares = Shares(rows, int(snapshot.live_counts[list(positions)].sum()))
+    if not positions:
+        shares.end()
+
+    def write(position: int) -> DataFile | None:
+        count = int(snapshot.live_counts[position])
+
+        def share() -> Iterator[pa.RecordBatch]:
+            yield from shares.take(count)
+            if position == positions[-1]:
+                shares.end()
+
+        return write_live(snapshot, position, grown.added, share())
+
+    return _Recipe(grown, write, threads=1)

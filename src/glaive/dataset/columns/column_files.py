@@ -1,0 +1,279 @@
+"""Columns of one fragment in a file of their own: written anew for all of its rows.
+
+A column file covers all physical rows, deleted ones included: their places hold whatever was
+there before, or anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from os import cpu_count
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.config import settings
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.source import Rows
+from glaive.dataset.writing.write import write_fragments
+from glaive.errors import SchemaError, StoreError, UnsupportedFeatureError
+from glaive.file.versions import resolve_version
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
+from glaive.format.paths import blob_folder, data_file_path
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.view import View, Views
+from glaive.table.dictionaries import load_dictionaries
+
+__all__ = [
+    "WINDOW",
+    "discard_files",
+    "for_each",
+    "live_offsets",
+    "physical_rows",
+    "replace_files",
+    "replaced_values",
+    "spread_rows",
+    "view_of",
+    "write_column_file",
+]
+
+WINDOW: Final = 128 * 1024
+"""Rows read at a time."""
+
+_MOST_THREADS: Final = 8
+
+
+def write_column_file(
+    snapshot: Snapshot,
+    fragment: Fragment,
+    schema: LanceSchema,
+    rows: Iterable[Rows],
+    *,
+    version: str | None = None,
+) -> DataFile:
+    """Write columns of a fragment into a file that no version refers to yet.
+
+    Parameters
+    ----------
+    schema
+        The columns, with the ids they have or will have.
+    rows
+        As many as the fragment has physically.
+    version
+        Format of the file; that of the dataset when omitted.
+
+    Raises
+    ------
+    SchemaError
+        There are more or fewer rows; the file is removed.
+    """
+    manifest = snapshot.manifest
+    name = resolve_version(version or str(manifest.data_format))
+    options = WriteOptions(mode="append", max_rows_per_file=max(1, fragment.physical_rows))
+    shared = load_dictionaries(snapshot.store, manifest)
+    written = write_fragments(snapshot.store, rows, schema, options, name, shared)
+    found = sum(one.physical_rows for one in written)
+    if found != fragment.physical_rows or len(written) != 1:
+        discard_files(snapshot, [file for one in written for file in one.files])
+        raise SchemaError(
+            f"new columns of fragment {fragment.id}: expected {fragment.physical_rows} rows, one "
+            f"for each of the fragment's, found {found}"
+        )
+    return written[0].files[0]
+
+
+def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
+    """Remove files that no version refers to, as far as the store lets them go."""
+    paths = [data_file_path(file.path) for file in files]
+    with suppress(StoreError):
+        folders = [one.path for path in paths for one in snapshot.store.walk(blob_folder(path))]
+        snapshot.store.delete(paths + folders)
+
+
+def for_each(
+    snapshot: Snapshot,
+    write: Callable[[int], DataFile | None],
+    *,
+    positions: Sequence[int] | None = None,
+    threads: int | None = None,
+    keep: bool = False,
+) -> dict[int, DataFile]:
+    """Write a file for each fragment; files by position of the fragment in the list.
+
+    Parameters
+    ----------
+    write
+        Called with a position; ``None`` where the fragment needs no file.
+    positions
+        Those it is called with; all when omitted.
+    threads
+        How many at once; one per core when omitted.
+    keep
+        Keep the files of the others when one fails; they are removed otherwise.
+    """
+    wanted = range(snapshot.manifest.num_fragments) if positions is None else positions
+    done: dict[int, DataFile] = {}
+
+    def one(position: int) -> None:
+        file = write(position)
+        if file is not None:
+            done[position] = file
+
+    count = threads or min(settings.threads or cpu_count() or 1, _MOST_THREADS, len(wanted) or 1)
+    try:
+        if count == 1:
+            for position in wanted:
+                one(position)
+        else:
+            with ThreadPoolExecutor(count, "glaive-columns") as pool:
+                tasks = [pool.submit(one, position) for position in wanted]
+                try:
+                    for task in tasks:
+                        task.result()
+                except BaseException:
+                    for task in tasks:
+                        task.cancel()
+                    raise
+    except BaseException:
+        if not keep:
+            discard_files(snapshot, done.values())
+        raise
+    return done
+
+
+def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
+    """The fragment with a file for fields it had before: these are crossed out in old files.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A file of format 0.1 would lose its first field, from which its columns are counted.
+    """
+    replaced = frozenset(new.fields)
+    files = []
+    for file in fragment.files:
+        if not replaced & set(file.fields):
+            files.append(file)
+            continue
+        fields = tuple(TOMBSTONE if one in replaced else one for one in file.fields)
+        left = [one for one in fields if one != TOMBSTONE]
+        if not left:
+            continue
+        lowest = min(one for one in file.fields if one >= 0)
+        if file.version == LEGACY and lowest in replaced:
+            raise UnsupportedFeatureError(
+                f"fragment {fragment.id}: the column with id {lowest} is the first of a "
+                "file of format 0.1, and cannot be replaced alone. Update the rows instead, or "
+                "write the dataset anew in a later format."
+            )
+        files.append(replace(file, fields=fields))
+    return replace(fragment, files=(*files, new))
+
+
+def view_of(snapshot: Snapshot, names: Sequence[str]) -> View:
+    """The view that :func:`physical_rows` reads columns through; blobs are their values."""
+    return Views(snapshot).take(tuple(names), blobs="values")
+
+
+def physical_rows(
+    view: View, position: int, start: int = 0, stop: int | None = None, *, window: int = WINDOW
+) -> Iterator[pa.RecordBatch]:
+    """All rows of the fragment at a position of the list, deleted ones too, in windows.
+
+    The view has at least one column.
+    """
+    bound = view.fragment(position)
+    names = [field.name for field in view.schema]
+    end = bound.rows if stop is None else stop
+    for first in range(start, end, window):
+        last = min(first + window, end)
+        arrays = [column.read(first, last) for column in bound.stored]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def live_offsets(snapshot: Snapshot, fragment: Fragment) -> NDArray[np.int64] | None:
+    """Physical offsets of the rows that are not deleted, ascending; ``None`` for all."""
+    live = snapshot.live_rows(fragment)
+    if live is None:
+        return None
+    kept = np.ones(live.rows, np.bool_)
+    kept[live.deleted] = False
+    return np.flatnonzero(kept)
+
+
+def spread_rows(
+    batches: Iterable[pa.RecordBatch], live: NDArray[np.int64] | None, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Give deleted rows a place: each repeats the live row before it, or the first one.
+
+    Parameters
+    ----------
+    batches
+        The live rows, in order.
+    live
+        Their physical offsets; ``None`` where no row is deleted.
+    rows
+        Physical rows.
+
+    Raises
+    ------
+    SchemaError
+        There are more or fewer rows than live ones.
+    """
+    if live is None:
+        yield from batches
+        return
+    seen, reached = 0, 0
+    held: pa.RecordBatch | None = None  # the last one also fills the rows behind it
+    for batch in chain((one for one in batches if one.num_rows), [None]):
+        if held is not None:
+            last = seen + held.num_rows
+            if last > len(live):
+                break
+            here = live[seen:last]
+            stop = rows if batch is None and last == len(live) else int(here[-1]) + 1
+            steps = np.zeros(stop - reached, np.int64)
+            steps[here - reached] = 1
+            picked: Any = pa.array(np.maximum(np.cumsum(steps) - 1, 0))
+            yield held.take(picked)
+            seen, reached = last, stop
+        held = batch
+    if held is not None or seen != len(live):
+        raise SchemaError(
+            f"new columns: expected {len(live)} rows, one for each that is not deleted, found "
+            f"{'more' if held is not None else seen}"
+        )
+
+
+def replaced_values(
+    batches: Iterable[pa.RecordBatch], offsets: NDArray[np.int64], new: pa.Table
+) -> Iterator[pa.RecordBatch]:
+    """Rows in order, those at ``offsets`` (ascending) with the values of ``new``'s rows."""
+    start = 0
+    for batch in batches:
+        stop = start + batch.num_rows
+        first, last = np.searchsorted(offsets, (start, stop)).tolist()
+        if first == last:
+            yield batch
+            start = stop
+            continue
+        order = np.arange(batch.num_rows)
+        order[offsets[first:last] - start] = batch.num_rows + np.arange(last - first)
+        picked = pa.array(order)
+        some: Any = new.slice(first, last - first).combine_chunks()
+        arrays: list[Any] = []
+        for name in batch.schema.names:
+            old: Any = batch.column(name)
+            put = some.column(name)
+            put = put.chunk(0) if put.num_chunks else pa.array([], old.type)
+            put = put if put.type == old.type else put.cast(old.type)
+            arrays.append(pa.concat_arrays([old, put]).take(picked))
+        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+        start = stop

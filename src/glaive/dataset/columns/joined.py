@@ -1,0 +1,127 @@
+"""Rows of another table looked up by the values of a key: a left join, as row numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.dataset.columns.column_files import live_offsets, physical_rows, view_of
+from glaive.dataset.writing.source import read_source
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import ROW_ADDRESS, ROW_ID, SystemColumns
+
+__all__ = ["Lookup"]
+
+_SYSTEM = (ROW_ID, ROW_ADDRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows to be looked up, and the column of the dataset by whose values."""
+
+    rows: pa.Table
+    left: str
+    right: str
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        data: object,
+        left_on: str,
+        right_on: str | None,
+        schema: pa.Schema | None,
+    ) -> Lookup:
+        """Read the rows, all into memory.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError
+            A key does not exist, the types of both differ, or there is no column but the key.
+        """
+        right = left_on if right_on is None else right_on
+        kind, pieces = read_source(data, schema)
+        if left_on not in snapshot.manifest.schema.names and left_on not in _SYSTEM:
+            names = [*snapshot.manifest.schema.names, *_SYSTEM]
+            raise ColumnNotFoundError.among(left_on, names, where=snapshot.manifest.where)
+        if right not in kind.names:
+            raise ColumnNotFoundError.among(right, kind.names, where="the rows to be joined")
+        if len(kind.names) < 2:
+            raise OptionError(
+                f"the rows to be joined have no column but the key {right!r}; expected columns to "
+                "take values from"
+            )
+        wanted = (
+            pa.uint64()
+            if left_on in _SYSTEM
+            else snapshot.manifest.schema.to_arrow().field(left_on).type
+        )
+        found = kind.field(right).type
+        if not found.equals(wanted):
+            raise SchemaError(
+                f"key column {right!r} is {found}, but {left_on!r} of the dataset is {wanted}. "
+                "Cast it first."
+            )
+        batches = [
+            batch
+            for piece in pieces
+            for batch in (piece.to_batches() if isinstance(piece, pa.Table) else [piece])
+        ]
+        table = pa.Table.from_batches(batches, schema=kind)
+        return cls(table.combine_chunks(), left_on, right)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns to take values from."""
+        return pa.schema([one for one in self.rows.schema if one.name != self.right])
+
+    def find(self, snapshot: Snapshot, positions: Sequence[int]) -> list[NDArray[np.int64]]:
+        """The row for each live row of fragments, -1 where there is none.
+
+        Of several rows with one key the last one is found; null is a key as others are.
+        """
+        keys: Any = self.rows.column(self.right).combine_chunks()
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.chunk(0) if keys.num_chunks else pa.array([], keys.type)
+        backwards = keys[::-1]
+        parts = [self._keys_of(snapshot, position) for position in positions]
+        chunks = pa.chunked_array([chunk for part in parts for chunk in part], keys.type)
+        try:
+            at: Any = pc.index_in(chunks, value_set=backwards)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                f"key column {self.left!r} of type {keys.type} cannot be joined by: {error}"
+            ) from error
+        found = np.concatenate([np.empty(0, np.int32), *(_places(one) for one in at.chunks)])
+        rows = np.where(found < 0, -1, len(keys) - 1 - found.astype(np.int64))
+        ends = np.cumsum([sum(map(len, part)) for part in parts])
+        return np.split(rows, ends[:-1]) if parts else []
+
+    def _keys_of(self, snapshot: Snapshot, position: int) -> list[Any]:
+        """Values of the key for the live rows of a fragment."""
+        fragment = snapshot.manifest.fragment(position)
+        if self.left in _SYSTEM:
+            live = live_offsets(snapshot, fragment)
+            rows = np.arange(fragment.physical_rows, dtype=np.int64) if live is None else live
+            return [pa.array(SystemColumns(snapshot, position).of(self.left, rows))]
+        view = view_of(snapshot, [f"`{self.left}`"])
+        kept = snapshot.live_rows(fragment)
+        arrays, start = [], 0
+        for batch in physical_rows(view, position):
+            array: Any = batch.column(0)
+            stop = start + len(array)
+            arrays.append(array if kept is None else kept.keep(start, stop, [array])[0])
+            start = stop
+        return arrays
+
+
+def _places(array: Any) -> NDArray[np.int32]:
+    found: NDArray[np.int32] = array.fill_null(-1).to_numpy()
+    return found

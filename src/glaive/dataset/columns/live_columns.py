@@ -1,0 +1,136 @@
+"""New columns of a fragment from the values of its live rows: read them, write them.
+
+Whoever computes values sees live rows only: an expression must not fail at a row that is
+deleted. In the file deleted rows have a place all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.columns.column_files import (
+    WINDOW,
+    live_offsets,
+    physical_rows,
+    spread_rows,
+    write_column_file,
+)
+from glaive.dataset.writing.source import Rows
+from glaive.errors import SchemaError
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DataFile
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import SystemColumns
+from glaive.scan.view import View
+
+__all__ = ["Batches", "Shares", "live_batches", "write_changed", "write_live"]
+
+Batches = Iterator[tuple[int, pa.RecordBatch]]
+"""First physical row of a window, and its live rows."""
+
+
+class Shares:
+    """A stream of rows, cut into as many as each fragment has."""
+
+    __slots__ = ("_rest", "_rows", "_seen", "_wanted")
+
+    def __init__(self, rows: Iterator[Rows], wanted: int) -> None:
+        self._rows = (batch for piece in rows for batch in _batches_of(piece))
+        self._wanted = wanted
+        self._seen = 0
+        self._rest: pa.RecordBatch | None = None
+
+    def _next(self) -> pa.RecordBatch | None:
+        batch, self._rest = self._rest, None
+        return next(self._rows, None) if batch is None else batch
+
+    def take(self, count: int) -> Iterator[pa.RecordBatch]:
+        """The next ``count`` rows."""
+        while count:
+            batch = self._next()
+            if batch is None:
+                raise SchemaError(
+                    f"new columns: expected {self._wanted} rows, one for each that is not "
+                    f"deleted, found {self._seen}"
+                )
+            part = batch.slice(0, count)
+            if part.num_rows < batch.num_rows:
+                self._rest = batch.slice(count)
+            count -= part.num_rows
+            self._seen += part.num_rows
+            yield part
+
+    def end(self) -> None:
+        """Refuse further rows."""
+        while (batch := self._next()) is not None:
+            if batch.num_rows:
+                raise SchemaError(
+                    f"new columns: expected {self._wanted} rows, one for each that is not "
+                    "deleted, found more"
+                )
+
+
+def _batches_of(piece: Rows) -> list[pa.RecordBatch]:
+    return piece.to_batches() if isinstance(piece, pa.Table) else [piece]
+
+
+def write_live(
+    snapshot: Snapshot, position: int, columns: LanceSchema, rows: Iterator[pa.RecordBatch]
+) -> DataFile | None:
+    """Write the new columns of a fragment from the values of its live rows.
+
+    ``None`` where all rows are deleted.
+    """
+    fragment = snapshot.manifest.fragment(position)
+    live = live_offsets(snapshot, fragment)
+    if not fragment.physical_rows or (live is not None and not len(live)):
+        for _ in rows:
+            pass
+        return None
+    spread = spread_rows(rows, live, fragment.physical_rows)
+    return write_column_file(snapshot, fragment, columns, spread)
+
+
+def write_changed(
+    snapshot: Snapshot,
+    position: int,
+    columns: LanceSchema,
+    view: View,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> DataFile | None:
+    """Write columns of a fragment that a function makes of the live rows of a view."""
+    batches = live_batches(snapshot, view, position, (), WINDOW)
+    return write_live(snapshot, position, columns, (change(batch) for _, batch in batches))
+
+
+def live_batches(
+    snapshot: Snapshot, view: View, position: int, system: Sequence[str], window: int
+) -> Batches:
+    """Windows of a fragment without the deleted rows: first physical row, and the rows.
+
+    A view without columns gives batches of the right number of rows.
+    """
+    fragment = snapshot.manifest.fragment(position)
+    live = snapshot.live_rows(fragment)
+    extra = SystemColumns(snapshot, position) if system else None
+    stored = physical_rows(view, position, window=window) if view.schema.names else None
+    for start in range(0, fragment.physical_rows, window):
+        stop = min(start + window, fragment.physical_rows)
+        arrays: list[Any] = []
+        names = list(view.schema.names)
+        if stored is not None:
+            arrays += next(stored).columns
+        if extra is not None:
+            rows = np.arange(start, stop, dtype=np.int64)
+            arrays += [pa.array(extra.of(name, rows)) for name in system]
+            names += system
+        if not arrays:
+            arrays, names = [pa.nulls(stop - start)], [""]
+        if live is not None:
+            arrays = live.keep(start, stop, arrays)
+        if len(arrays[0]):
+            yield start, pa.RecordBatch.from_arrays(arrays, names=names)

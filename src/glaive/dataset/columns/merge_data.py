@@ -1,0 +1,149 @@
+"""``merge`` and ``update_columns``: columns from a table, joined by a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.dataset.columns.add_columns import commit_columns
+from glaive.dataset.columns.column_files import (
+    WINDOW,
+    for_each,
+    live_offsets,
+    physical_rows,
+    replace_files,
+    replaced_values,
+    view_of,
+    write_column_file,
+)
+from glaive.dataset.columns.joined import Lookup
+from glaive.dataset.columns.live_columns import write_live
+from glaive.dataset.columns.new_columns import Grown, grow
+from glaive.dataset.writing.conform import match_schema
+from glaive.errors import SchemaError
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DataFile, Fragment
+from glaive.format.manifest import Manifest
+from glaive.scan.snapshot import Snapshot
+from glaive.table.bitmaps import bitmap_of
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["merge_data", "merge_into_fragment", "update_columns"]
+
+
+def merge_data(
+    dataset: OpenedVersion,
+    data: object,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+) -> Manifest:
+    """Commit new columns of a table, joined by a key; see ``LanceDataset.merge``."""
+    snapshot = dataset.snapshot
+    lookup = Lookup.of(snapshot, data, left_on, right_on, schema)
+    positions = range(snapshot.manifest.num_fragments)
+    grown, files = _write(snapshot, lookup, positions)
+    return commit_columns(dataset, grown, files)
+
+
+def merge_into_fragment(
+    snapshot: Snapshot,
+    position: int,
+    data: object,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+) -> tuple[Fragment, Grown]:
+    """The same for one fragment, uncommitted; and the columns there are then."""
+    lookup = Lookup.of(snapshot, data, left_on, right_on, schema)
+    grown, files = _write(snapshot, lookup, (position,))
+    fragment = snapshot.manifest.fragment(position)
+    more = [files[position]] if position in files else []
+    return replace(fragment, files=(*fragment.files, *more)), grown
+
+
+def _write(
+    snapshot: Snapshot, lookup: Lookup, positions: Sequence[int]
+) -> tuple[Grown, dict[int, DataFile]]:
+    columns = lookup.columns
+    taken = [name for name in columns.names if name in snapshot.manifest.schema.names]
+    if taken:
+        raise SchemaError(
+            f"column {taken[0]!r} exists in the dataset and in the rows to be joined. Rename or "
+            "drop one of the two; to change its values, use update_columns or merge_insert."
+        )
+    grown = grow(snapshot.manifest, columns)
+    found = dict(zip(positions, lookup.find(snapshot, positions), strict=True))
+    strict = [one.name for one in columns if not one.nullable]
+    missing = sum(int((rows < 0).sum()) for rows in found.values())
+    if strict and missing:
+        raise SchemaError(
+            f"column {strict[0]!r} is to be never null, but {missing} rows of the dataset have no "
+            "row to be joined with. Make it nullable."
+        )
+    values = lookup.rows.select(columns.names)
+
+    def write(position: int) -> DataFile | None:
+        return write_live(snapshot, position, grown.added, _picked(values, found[position]))
+
+    return grown, for_each(snapshot, write, positions=positions)
+
+
+def _picked(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The rows of these numbers, nulls for -1."""
+    for start in range(0, len(rows), WINDOW):
+        part = rows[start : start + WINDOW]
+        picked: Any = pa.array(part, mask=part < 0)
+        yield from values.take(picked).combine_chunks().to_batches()
+
+
+def update_columns(
+    snapshot: Snapshot,
+    position: int,
+    data: object,
+    left_on: str,
+    right_on: str | None,
+    schema: pa.Schema | None,
+) -> tuple[Fragment, list[int], bytes]:
+    """One fragment with values of a table for rows with the same key, uncommitted.
+
+    Returns
+    -------
+    tuple
+        The fragment; ids of the fields that are written anew; and the physical rows that got
+        values, as a roaring bitmap in the portable layout.
+    """
+    manifest = snapshot.manifest
+    lookup = Lookup.of(snapshot, data, left_on, right_on, schema)
+    columns = _columns_of(lookup, snapshot)
+    fragment = manifest.fragment(position)
+    (rows,) = lookup.find(snapshot, (position,))
+    live = live_offsets(snapshot, fragment)
+    offsets = np.flatnonzero(rows >= 0) if live is None else live[rows >= 0]
+    picked: Any = pa.array(rows[rows >= 0])
+    values = lookup.rows.select(columns.names).take(picked)
+    view = view_of(snapshot, [f"`{name}`" for name in columns.names])
+    batches = replaced_values(physical_rows(view, position), offsets, values)
+    file = write_column_file(snapshot, fragment, columns, batches)
+    matched = bitmap_of(offsets.astype(np.uint32))
+    return replace_files(fragment, file), list(file.fields), matched
+
+
+def _columns_of(lookup: Lookup, snapshot: Snapshot) -> LanceSchema:
+    """The columns of the dataset that a table has values for, whole."""
+    schema = snapshot.manifest.schema
+    known = [name for name in lookup.columns.names if name in schema.names]
+    part = schema.project([f"`{name}`" for name in known])
+    found = match_schema(lookup.columns, part, where=snapshot.store.uri)
+    if found != part:
+        raise SchemaError(
+            "update_columns: members of structs are missing in the rows; give whole columns"
+        )
+    return found

@@ -1,0 +1,119 @@
+"""Which columns a change of the schema adds: their names, ids and types.
+
+Specification: "Building the manifest" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+
+import pyarrow as pa
+
+from glaive.dataset.blobs.columns import with_blob_type
+from glaive.dataset.writing.conform import check_names
+from glaive.errors import SchemaError, UnsupportedFeatureError
+from glaive.format.fields import Field, LanceSchema
+from glaive.format.manifest import Manifest
+from glaive.types import FormatVersion
+
+__all__ = ["Grown", "first_new_id", "grow", "renumbered"]
+
+_GROWING_STRUCTS = FormatVersion(2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The columns after a change, and those of them that are new, with the structs around."""
+
+    schema: LanceSchema
+    added: LanceSchema
+
+    @property
+    def preserves_nullability(self) -> bool:
+        """Whether rows without the new columns can stay as they are."""
+        return all(one.nullable for one in self.added.fields)
+
+
+def first_new_id(manifest: Manifest) -> int:
+    """The lowest id above those of the columns and of the fields in data files.
+
+    Where ids must not be used twice, above all that ever were given.
+    """
+    highest = max(manifest.schema.max_field_id, manifest.first_field_id - 1)
+    for at in range(manifest.num_fragments):
+        for file in manifest.fragment_wire(at).files:
+            highest = max(highest, *file.fields)
+    return highest + 1
+
+
+def grow(manifest: Manifest, new: pa.Schema) -> Grown:
+    """Add columns to those of a version; members to a struct that both have.
+
+    Raises
+    ------
+    SchemaError
+        A name is taken or cannot be one, or Lance has no such type.
+    UnsupportedFeatureError
+        Files of this format cannot add members to a struct.
+    """
+    old = manifest.schema
+    if manifest.data_format >= _GROWING_STRUCTS:
+        new = with_blob_type(new)
+    check_names([name for name in new.names if name not in old.names])
+    ids = count(first_new_id(manifest))
+    wanted = {one.name: one for one in LanceSchema.from_arrow(new).fields}
+    fields, added = [], []
+    for field in old.fields:
+        more = wanted.pop(field.name, None)
+        if more is None:
+            fields.append(field)
+            continue
+        whole, part = _together(field, more, field.name, manifest.data_format, ids)
+        fields.append(whole)
+        added.append(part)
+    for more in wanted.values():
+        fresh = renumbered(more, ids)
+        fields.append(fresh)
+        added.append(fresh)
+    order = {name: at for at, name in enumerate(new.names)}
+    added.sort(key=lambda one: order[one.name])
+    return Grown(replace(old, fields=tuple(fields)), LanceSchema(tuple(added)))
+
+
+def renumbered(field: Field, ids: Iterator[int]) -> Field:
+    """The field with new ids, depth first."""
+    number = next(ids)
+    children = tuple(renumbered(one, ids) for one in field.children)
+    return replace(field, id=number, children=children)
+
+
+def _together(
+    old: Field, new: Field, path: str, version: FormatVersion, ids: Iterator[int]
+) -> tuple[Field, Field]:
+    """A struct with the members of both, and one with those that are new."""
+    if old.logical_type != "struct" or new.logical_type != "struct" or old.is_packed:
+        raise SchemaError(
+            f"column {path!r} exists already. Choose another name, or drop it first; to change "
+            "its type, use alter_columns."
+        )
+    if version < _GROWING_STRUCTS:
+        raise UnsupportedFeatureError(
+            f"column {path!r}: files of format {version} cannot add members to a struct; those "
+            f"of {_GROWING_STRUCTS} and later can"
+        )
+    known = {one.name: one for one in old.children}
+    children: list[Field] = list(old.children)
+    added = []
+    for member in new.children:
+        before = known.get(member.name)
+        if before is None:
+            fresh = renumbered(member, ids)
+            children.append(fresh)
+            added.append(fresh)
+            continue
+        whole, part = _together(before, member, f"{path}.{member.name}", version, ids)
+        children[children.index(before)] = whole
+        added.append(part)
+    return replace(old, children=tuple(children)), replace(old, children=tuple(added))

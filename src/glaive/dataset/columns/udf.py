@@ -1,0 +1,209 @@
+"""Functions over batches that make new columns, and the file that remembers their results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.dataset.fragments.metadata import DataFile
+from glaive.errors import OptionError, SchemaError
+from glaive.format import fragment as stored
+from glaive.format.fragment import Fragment
+
+__all__ = ["BatchUDF", "Checkpoint", "as_batch", "batch_udf"]
+
+Function = Callable[[pa.RecordBatch], Any]
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS batches (work TEXT, start INT, result BLOB, PRIMARY KEY (work, start));
+CREATE TABLE IF NOT EXISTS files (work TEXT PRIMARY KEY, file TEXT);
+"""
+
+
+class BatchUDF:
+    """A function that makes new columns from batches of rows; made by :func:`batch_udf`.
+
+    Parameters
+    ----------
+    func
+        Given a record batch; returns a record batch, table or data frame with as many rows.
+    output_schema
+        What it returns; found out by a trial with one row when omitted.
+    checkpoint_file
+        Where results are kept until the columns are committed.
+    """
+
+    def __init__(
+        self,
+        func: Function,
+        output_schema: pa.Schema | None = None,
+        checkpoint_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not callable(func):
+            raise OptionError(f"batch_udf: expected a function, found {func!r:.60}")
+        if output_schema is not None and not isinstance(output_schema, pa.Schema):
+            raise OptionError(f"output_schema: expected a pyarrow.Schema, found {output_schema!r}")
+        self.func = func
+        self.output_schema = output_schema
+        self.checkpoint_file = checkpoint_file
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        """The function itself, for trials."""
+        return self.func(batch)
+
+
+def batch_udf(
+    output_schema: pa.Schema | None = None,
+    checkpoint_file: str | os.PathLike[str] | None = None,
+) -> Callable[[Function], BatchUDF]:
+    """Make of a function something that ``add_columns`` and ``merge_columns`` take.
+
+    Parameters
+    ----------
+    output_schema
+        What the function returns; found out by a trial with one row when omitted.
+    checkpoint_file
+        A file that keeps results until the columns are committed: ``add_columns`` with the
+        same file goes on where it was stopped. It may grow to the size of the new columns.
+    """
+
+    def wrap(func: Function) -> BatchUDF:
+        return BatchUDF(func, output_schema, checkpoint_file)
+
+    return wrap
+
+
+def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.RecordBatch:
+    """What a function returned as one record batch.
+
+    Raises
+    ------
+    SchemaError
+        It has other columns than ``schema`` or not so many rows, or is nothing of the kind.
+    """
+    if type(result).__module__.startswith("pandas."):
+        result = pa.RecordBatch.from_pandas(result, preserve_index=False)
+    elif not isinstance(result, pa.RecordBatch | pa.Table) and hasattr(
+        result, "__arrow_c_stream__"
+    ):
+        result = pa.table(result)
+    if isinstance(result, pa.Table):
+        parts = result.combine_chunks().to_batches()
+        result = parts[0] if parts else pa.RecordBatch.from_pylist([], schema=result.schema)
+    if not isinstance(result, pa.RecordBatch):
+        raise SchemaError(
+            f"the function for new columns returned {type(result).__name__}; expected a record "
+            "batch, a table or a data frame"
+        )
+    if schema is not None and not result.schema.equals(schema):
+        raise SchemaError(
+            "the function for new columns returned other columns than its output_schema: "
+            f"expected {_text(schema)}; found {_text(result.schema)}"
+        )
+    if rows is not None and result.num_rows != rows:
+        raise SchemaError(
+            f"the function for new columns returned {result.num_rows} rows for a batch of {rows}; "
+            "expected one for each"
+        )
+    return result
+
+
+def _text(schema: pa.Schema) -> str:
+    return ", ".join(f"{one.name}: {one.type}" for one in schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Results of a function on disk (SQLite), by fragment and first row.
+
+    Parameters
+    ----------
+    path
+        Made when it is not there.
+    job
+        What the results are for: those of other columns or other fragments are passed over.
+    """
+
+    path: str
+    job: str
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], job: str) -> Checkpoint:
+        """Begin a checkpoint, or go on with one.
+
+        Raises
+        ------
+        OptionError
+            The file cannot be used.
+        """
+        found = cls(os.fspath(path), job)
+        with found._connected() as connection:
+            connection.executescript(_TABLES)
+        return found
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path)) as connection, connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise OptionError(
+                f"checkpoint_file {self.path}: {error}. Choose another file, or delete this one."
+            ) from error
+
+    def _work(self, fragment: Fragment) -> str:
+        """The job for a fragment as it is: other files or deletions make it another one."""
+        content = fragment.to_wire().SerializeToString(deterministic=True)
+        return hashlib.sha256(self.job.encode() + content).hexdigest()
+
+    def batch(self, fragment: Fragment, start: int) -> pa.RecordBatch | None:
+        """The result for the rows from ``start`` on, if it is there."""
+        query = "SELECT result FROM batches WHERE work = ? AND start = ?"
+        with self._connected() as connection:
+            row = connection.execute(query, (self._work(fragment), start)).fetchone()
+        if row is None:
+            return None
+        try:
+            with pa.ipc.open_stream(row[0]) as reader:
+                return reader.read_next_batch()
+        except (pa.ArrowInvalid, StopIteration) as error:
+            raise OptionError(
+                f"checkpoint_file {self.path}: the result for fragment {fragment.id} cannot be "
+                f"read ({error}). Delete the file to begin anew."
+            ) from error
+
+    def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:
+        """Remember a result."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        values = (self._work(fragment), start, sink.getvalue().to_pybytes())
+        with self._connected() as connection:
+            connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
+
+    def file(self, fragment: Fragment) -> DataFile | None:
+        """The finished file of a fragment, if there is one."""
+        query = "SELECT file FROM files WHERE work = ?"
+        with self._connected() as connection:
+            row = connection.execute(query, (self._work(fragment),)).fetchone()
+        return None if row is None else DataFile(**json.loads(row[0]))
+
+    def keep_file(self, fragment: Fragment, file: stored.DataFile) -> None:
+        """Remember a finished file; its batches are no longer needed."""
+        work, text = self._work(fragment), json.dumps(DataFile.of(file).to_json())
+        with self._connected() as connection:
+            connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?)", (work, text))
+            connection.execute("DELETE FROM batches WHERE work = ?", (work,))
+
+    def remove(self) -> None:
+        """Delete the file: the columns are committed."""
+        Path(self.path).unlink()

@@ -1,0 +1,309 @@
+"""``LanceOperation``: what a commit does, as values that users make.
+
+Each class has pylance's name and fields, and turns into the table operation that carries it
+out; :mod:`glaive.dataset.commits.shown_operation` turns operations that were read into these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format import fragment as stored
+from glaive.format.fields import LanceSchema
+from glaive.format.pb import table_pb2
+from glaive.table.operations.append import Append
+from glaive.table.operations.create_index import CreateIndex
+from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.delete import Delete
+from glaive.table.operations.merge import Merge
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.project import Project
+from glaive.table.operations.restore import Restore
+from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.operations.update import Update
+from glaive.table.operations.update_config import UpdateConfig
+from glaive.table.protocol import TableOperation
+
+__all__ = ["LanceOperation"]
+
+_CONFIG = table_pb2.Transaction.UpdateConfig
+_MODES = ("", "rewrite_rows", "rewrite_columns")
+
+
+def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
+    if isinstance(given, LanceSchema):
+        return given
+    if isinstance(given, pa.Schema):
+        return LanceSchema.from_arrow(given)
+    raise OptionError(f"{what}: expected a LanceSchema or pyarrow.Schema, found {given!r:.60}")
+
+
+def _fragments(given: Iterable[stored.Fragment], what: str) -> tuple[stored.Fragment, ...]:
+    found = tuple(given)
+    for one in found:
+        if not isinstance(one, stored.Fragment):
+            raise OptionError(f"{what}: expected FragmentMetadata, found {one!r:.60}")
+    return found
+
+
+class LanceOperation:
+    """The operations that can be committed, as in ``LanceDataset.commit``."""
+
+    class BaseOperation:
+        """What all operations have in common."""
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            raise UnsupportedFeatureError(f"{type(self).__name__} cannot be committed")
+
+    @dataclass
+    class Append(BaseOperation):
+        """Add fragments, which must have the columns of the dataset."""
+
+        fragments: Iterable[stored.Fragment]
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return Append(_fragments(self.fragments, "fragments"))
+
+    @dataclass
+    class Overwrite(BaseOperation):
+        """Replace columns and rows, or create a dataset."""
+
+        new_schema: LanceSchema | pa.Schema
+        fragments: Iterable[stored.Fragment]
+        initial_bases: Sequence[DatasetBasePath] | None = None
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return Overwrite(
+                fragments=_fragments(self.fragments, "fragments"),
+                schema=_schema(self.new_schema, "new_schema"),
+                base_paths=numbered(self.initial_bases or ()),
+            )
+
+    @dataclass
+    class Delete(BaseOperation):
+        """Delete rows: fragments with new deletion files, and ids of those without rows left."""
+
+        updated_fragments: Iterable[stored.Fragment]
+        deleted_fragment_ids: Iterable[int]
+        predicate: str
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return Delete(
+                updated=_fragments(self.updated_fragments, "updated_fragments"),
+                removed=tuple(self.deleted_fragment_ids),
+                predicate=self.predicate,
+            )
+
+    @dataclass
+    class Merge(BaseOperation):
+        """Replace the columns, and all fragments by ones with files for them."""
+
+        fragments: Iterable[stored.Fragment]
+        schema: LanceSchema | pa.Schema
+        preserves_nullability: bool = False
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return Merge(
+                fragments=_fragments(self.fragments, "fragments"),
+                schema=_schema(self.schema, "schema"),
+                preserves_nullability=self.preserves_nullability,
+            )
+
+    @dataclass
+    class Project(BaseOperation):
+        """Replace the columns; files stay as they are."""
+
+        schema: LanceSchema
+        preserves_nullability: bool = False
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return Project(
+                schema=_schema(self.schema, "schema"),
+                preserves_nullability=self.preserves_nullability,
+            )
+
+    @dataclass
+    class Restore(BaseOperation):
+        """Make an old version the newest one."""
+
+        version: int
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return Restore(self.version)
+
+    @dataclass
+    class RewriteGroup:
+        """Fragments and those that take their place, with the same rows in the same order."""
+
+        old_fragments: Iterable[stored.Fragment]
+        new_fragments: Iterable[stored.Fragment]
+
+    @dataclass
+    class RewrittenIndex:
+        """An index made anew for moved rows: uuids before and after, and its details."""
+
+        old_id: str
+        new_id: str
+        new_details_type_url: str
+        new_details_value: bytes
+        new_index_version: int
+
+    @dataclass
+    class Rewrite(BaseOperation):
+        """Replace groups of fragments, as a compaction does."""
+
+        groups: Iterable[LanceOperation.RewriteGroup]
+        rewritten_indices: Iterable[LanceOperation.RewrittenIndex] = ()
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            groups = tuple(
+                RewriteGroup(
+                    _fragments(one.old_fragments, "old_fragments"),
+                    _fragments(one.new_fragments, "new_fragments"),
+                )
+                for one in self.groups
+            )
+            kind = table_pb2.Transaction.Rewrite.RewrittenIndex
+            indices = []
+            for one in self.rewritten_indices:
+                message = kind(new_index_version=one.new_index_version)
+                message.old_id.uuid = UUID(one.old_id).bytes
+                message.new_id.uuid = UUID(one.new_id).bytes
+                message.new_index_details.type_url = one.new_details_type_url
+                message.new_index_details.value = one.new_details_value
+                indices.append(message)
+            return Rewrite(groups=groups, rewritten_indices=tuple(indices))
+
+    @dataclass
+    class CreateIndex(BaseOperation):
+        """Add index segments to the dataset and remove others."""
+
+        new_indices: Sequence[Index]
+        removed_indices: Sequence[Index] = ()
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return CreateIndex(
+                new=tuple(one.to_wire() for one in self.new_indices),
+                removed=tuple(one.to_wire() for one in self.removed_indices),
+            )
+
+    @dataclass
+    class DataReplacementGroup:
+        """A fragment, and the file that takes the place of those with the same fields."""
+
+        fragment_id: int
+        new_file: stored.DataFile
+
+    @dataclass
+    class DataReplacement(BaseOperation):
+        """Give fragments other files for some of their columns."""
+
+        replacements: Sequence[LanceOperation.DataReplacementGroup]
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            return DataReplacement(
+                tuple((one.fragment_id, one.new_file) for one in self.replacements)
+            )
+
+    @dataclass
+    class Update(BaseOperation):
+        """Change rows: removed and changed fragments, and new ones with the changed rows."""
+
+        removed_fragment_ids: Sequence[int] = ()
+        updated_fragments: Sequence[stored.Fragment] = ()
+        new_fragments: Sequence[stored.Fragment] = ()
+        fields_modified: Sequence[int] = ()
+        fields_for_preserving_frag_bitmap: Sequence[int] = ()
+        update_mode: str = ""
+        updated_fragment_offsets: Mapping[int, bytes] | None = None
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            if self.update_mode not in _MODES:
+                raise OptionError(
+                    f"update_mode: expected one of {_MODES}, found {self.update_mode!r}"
+                )
+            return Update(
+                removed=tuple(self.removed_fragment_ids),
+                updated=_fragments(self.updated_fragments, "updated_fragments"),
+                new=_fragments(self.new_fragments, "new_fragments"),
+                fields_modified=tuple(self.fields_modified),
+                fields_touched=tuple(self.fields_for_preserving_frag_bitmap),
+                columns=self.update_mode == "rewrite_columns",
+                changed_offsets=dict(self.updated_fragment_offsets or {}),
+            )
+
+    @dataclass
+    class UpdateMap:
+        """Values by key, ``None`` removes one; ``replace`` removes keys that are not given."""
+
+        updates: dict[str, str | None]
+        replace: bool = False
+
+    @dataclass
+    class UpdateConfig(BaseOperation):
+        """Set configuration, and metadata of the table, the schema and fields by id."""
+
+        config_updates: LanceOperation.UpdateMap | None = None
+        table_metadata_updates: LanceOperation.UpdateMap | None = None
+        schema_metadata_updates: LanceOperation.UpdateMap | None = None
+        field_metadata_updates: Mapping[int, LanceOperation.UpdateMap] | None = None
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            message = _CONFIG()
+            for name in ("config", "table_metadata", "schema_metadata"):
+                updates = getattr(self, f"{name}_updates")
+                if updates is not None:
+                    getattr(message, f"{name}_updates").CopyFrom(_map(updates))
+            for field_id, updates in (self.field_metadata_updates or {}).items():
+                message.field_metadata_updates[field_id].CopyFrom(_map(updates))
+            return UpdateConfig(message)
+
+    @dataclass
+    class Clone(BaseOperation):
+        """The first version of a clone or branch; told of those that are, not to be committed."""
+
+        is_shallow: bool
+        ref_name: str | None
+        ref_version: int
+        ref_path: str
+        branch_name: str | None = None
+
+    @dataclass
+    class Other(BaseOperation):
+        """An operation that has no class here, as it was read."""
+
+        operation: TableOperation | Any = field(repr=False)
+        name: str = ""
+
+        def to_table(self) -> TableOperation:
+            """The table operation that carries it out."""
+            found: TableOperation = self.operation
+            return found
+
+
+def _map(updates: LanceOperation.UpdateMap) -> table_pb2.Transaction.UpdateMap:
+    entry = table_pb2.Transaction.UpdateMapEntry
+    return table_pb2.Transaction.UpdateMap(
+        update_entries=[entry(key=key, value=value) for key, value in updates.updates.items()],
+        replace=updates.replace,
+    )

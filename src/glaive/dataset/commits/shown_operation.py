@@ -1,0 +1,129 @@
+"""Table operations that were read, as the classes of ``LanceOperation``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.commits.lance_operation import LanceOperation
+from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
+from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.format import fragment as stored
+from glaive.table.operations.append import Append
+from glaive.table.operations.clone import Clone
+from glaive.table.operations.create_index import CreateIndex
+from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.delete import Delete
+from glaive.table.operations.merge import Merge
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.project import Project
+from glaive.table.operations.restore import Restore
+from glaive.table.operations.rewrite import Rewrite
+from glaive.table.operations.update import Update
+from glaive.table.operations.update_config import UpdateConfig
+from glaive.table.protocol import TableOperation
+
+__all__ = ["as_users_see_it"]
+
+
+def as_users_see_it(operation: TableOperation | Any) -> LanceOperation.BaseOperation:
+    """The class of an operation that was read; ``Other`` if there is none."""
+    turn = _TURNED.get(type(operation))
+    if turn is None:
+        return LanceOperation.Other(operation, operation.wire_name or "")
+    return turn(operation)
+
+
+def _shown(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.of(one) for one in fragments]
+
+
+def _updates(message: Any, name: str) -> LanceOperation.UpdateMap | None:
+    return _map_of(getattr(message, name)) if message.HasField(name) else None
+
+
+def _map_of(message: Any) -> LanceOperation.UpdateMap:
+    entries = {
+        one.key: one.value if one.HasField("value") else None for one in message.update_entries
+    }
+    return LanceOperation.UpdateMap(entries, message.replace)
+
+
+def _overwrite(one: Overwrite) -> LanceOperation.BaseOperation:
+    bases = [
+        DatasetBasePath(base.path, base.name or None, base.is_dataset_root, base.id)
+        for base in one.base_paths
+    ]
+    return LanceOperation.Overwrite(one.schema, _shown(one.fragments), bases or None)
+
+
+def _rewrite(one: Rewrite) -> LanceOperation.BaseOperation:
+    groups = [
+        LanceOperation.RewriteGroup(_shown(group.old), _shown(group.new)) for group in one.groups
+    ]
+    indices = [
+        LanceOperation.RewrittenIndex(
+            str(UUID(bytes=index.old_id.uuid)),
+            str(UUID(bytes=index.new_id.uuid)),
+            index.new_index_details.type_url,
+            index.new_index_details.value,
+            index.new_index_version,
+        )
+        for index in one.rewritten_indices
+    ]
+    return LanceOperation.Rewrite(groups, indices)
+
+
+def _update(one: Update) -> LanceOperation.BaseOperation:
+    return LanceOperation.Update(
+        removed_fragment_ids=list(one.removed),
+        updated_fragments=_shown(one.updated),
+        new_fragments=_shown(one.new),
+        fields_modified=list(one.fields_modified),
+        fields_for_preserving_frag_bitmap=list(one.fields_touched),
+        update_mode="rewrite_columns" if one.columns else "rewrite_rows",
+        updated_fragment_offsets=dict(one.changed_offsets) or None,
+    )
+
+
+def _update_config(one: UpdateConfig) -> LanceOperation.BaseOperation:
+    message = one.message
+    fields = message.field_metadata_updates
+    return LanceOperation.UpdateConfig(
+        _updates(message, "config_updates"),
+        _updates(message, "table_metadata_updates"),
+        _updates(message, "schema_metadata_updates"),
+        {field_id: _map_of(one) for field_id, one in fields.items()} or None,
+    )
+
+
+_TURNED: Mapping[type, Callable[[Any], LanceOperation.BaseOperation]] = {
+    Append: lambda one: LanceOperation.Append(_shown(one.fragments)),
+    Overwrite: _overwrite,
+    Delete: lambda one: LanceOperation.Delete(
+        _shown(one.updated), list(one.removed), one.predicate
+    ),
+    Merge: lambda one: LanceOperation.Merge(
+        _shown(one.fragments), one.schema, one.preserves_nullability
+    ),
+    Project: lambda one: LanceOperation.Project(one.schema, one.preserves_nullability),
+    Restore: lambda one: LanceOperation.Restore(one.version),
+    Rewrite: _rewrite,
+    CreateIndex: lambda one: LanceOperation.CreateIndex(
+        [Index.from_wire(index) for index in one.new],
+        [Index.from_wire(index) for index in one.removed],
+    ),
+    DataReplacement: lambda one: LanceOperation.DataReplacement(
+        [
+            LanceOperation.DataReplacementGroup(fragment_id, DataFile.of(file))
+            for fragment_id, file in one.replacements
+        ]
+    ),
+    Update: _update,
+    UpdateConfig: _update_config,
+    Clone: lambda one: LanceOperation.Clone(
+        one.shallow, one.ref_name, one.ref_version, one.ref_path, one.branch_name
+    ),
+}

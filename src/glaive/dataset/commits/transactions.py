@@ -1,0 +1,174 @@
+"""Transactions as users make and see them, and committing those that were made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from glaive.dataset.commits.commit import MESSAGE
+from glaive.dataset.commits.lance_operation import LanceOperation
+from glaive.dataset.commits.shown_operation import as_users_see_it
+from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.format import transaction as stored
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.table.batch import merge_transactions
+from glaive.table.commit import commit_transaction
+from glaive.table.load import load_manifest, open_latest, open_version, read_transaction
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.restore import Restore
+from glaive.table.protocol import CommitOptions
+from glaive.table.registry import operations
+from glaive.table.versions import list_versions
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["Transaction", "commit_by_hand", "commit_together", "recent", "transaction_of"]
+
+
+@dataclass
+class Transaction:
+    """One commit: what is done, for which version, under which identity.
+
+    Parameters
+    ----------
+    read_version
+        The version the operation was made for; 0 to create a dataset.
+    operation
+        A class of ``LanceOperation``.
+    uuid
+        Identity of the commit; a commit with the same one is not made twice.
+    transaction_properties
+        Free text entries.
+    """
+
+    read_version: int
+    operation: LanceOperation.BaseOperation
+    uuid: str = field(default_factory=lambda: str(uuid4()))
+    transaction_properties: dict[str, str] | None = field(default_factory=dict)
+
+    def to_table(self) -> stored.Transaction:
+        """The transaction to be committed."""
+        if not isinstance(self.operation, LanceOperation.BaseOperation):
+            raise OptionError(f"operation: expected a LanceOperation, found {self.operation!r:.60}")
+        return stored.Transaction(
+            read_version=self.read_version,
+            operation=self.operation.to_table(),
+            uuid=self.uuid,
+            properties=dict(self.transaction_properties or {}),
+        )
+
+
+def _shown(transaction: stored.Transaction | None) -> Transaction | None:
+    """A transaction that was read, as users see it."""
+    if transaction is None:
+        return None
+    read = transaction.operation
+    known = operations().get(read.wire_name or "")
+    operation: Any = read if known is None or isinstance(read, known) else None
+    if operation is None and known is not None:
+        operation = known.from_wire(read.to_wire())
+    return Transaction(
+        transaction.read_version,
+        as_users_see_it(operation),
+        transaction.uuid,
+        dict(transaction.properties),
+    )
+
+
+def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
+    """What the commit of a version did; ``None`` if that is no longer known."""
+    manifest = open_version(dataset.store, version, scheme=dataset.manifest.scheme)
+    return _shown(read_transaction(dataset.store, manifest))
+
+
+def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
+    """The transactions of this version and those before it, the newest first.
+
+    ``None`` where a version does not tell. A listing and at most two requests per version.
+    """
+    newest = dataset.manifest.version
+    places = [one for one in list_versions(dataset.store) if one.version <= newest][-count:]
+    found = (load_manifest(dataset.store, one) for one in reversed(places if count > 0 else []))
+    return [_shown(read_transaction(dataset.store, manifest)) for manifest in found]
+
+
+def commit_by_hand(
+    store: ObjectStore,
+    operation: LanceOperation.BaseOperation | Transaction,
+    read_version: int | None,
+    base: Manifest | None,
+    *,
+    message: str | None,
+    options: CommitOptions,
+) -> Manifest:
+    """Commit an operation or a transaction that was made by hand.
+
+    Raises
+    ------
+    OptionError
+        It is neither, or has no version it was made for.
+    DatasetNotFoundError
+        There is no dataset, and the operation creates none.
+    """
+    if isinstance(operation, LanceOperation.BaseOperation):
+        made = operation.to_table()
+        if read_version is None:
+            if not isinstance(made, Overwrite | Restore):
+                raise OptionError(
+                    "read_version: every operation but Overwrite and Restore needs the version "
+                    "it was made for"
+                )
+            read_version = _newest(store)
+        transaction = stored.Transaction(read_version=read_version, operation=made)
+    elif isinstance(operation, Transaction):
+        transaction = operation.to_table()
+    else:
+        raise OptionError(
+            f"operation: expected a LanceOperation or a Transaction, found {operation!r:.60}"
+        )
+    if message is not None:
+        properties = {**transaction.properties, MESSAGE: message}
+        transaction = replace(transaction, properties=properties)
+    if not isinstance(transaction.operation, Overwrite):
+        open_latest(store)  # says so if there is no dataset
+    if base is not None and base.version < transaction.read_version:
+        base = None
+    return commit_transaction(store, transaction, base=base, options=options)
+
+
+def commit_together(
+    store: ObjectStore,
+    transactions: Sequence[Transaction],
+    base: Manifest | None,
+    options: CommitOptions,
+) -> tuple[Manifest, Transaction]:
+    """Commit several appends as one version; returns it, and the transaction that it holds.
+
+    Raises
+    ------
+    OptionError
+        There is none.
+    UnsupportedFeatureError
+        One of them is no append.
+    """
+    merged = merge_transactions([one.to_table() for one in transactions])
+    if base is not None and base.version < merged.read_version:
+        base = None
+    manifest = commit_transaction(store, merged, base=base, options=options)
+    return manifest, Transaction(
+        merged.read_version,
+        as_users_see_it(merged.operation),
+        merged.uuid,
+        dict(merged.properties),
+    )
+
+
+def _newest(store: ObjectStore) -> int:
+    try:
+        return open_latest(store).version
+    except DatasetNotFoundError:
+        return 0

@@ -1,0 +1,1 @@
+"""Compaction in three steps: plan, tasks, commit."""

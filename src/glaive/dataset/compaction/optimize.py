@@ -1,0 +1,166 @@
+"""``dataset.optimize``, and compaction in three steps: plan, tasks, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from glaive.dataset.compaction.plan import (
+    CompactionOptions,
+    CompactionPlan,
+    CompactionTask,
+    plan_compaction,
+)
+from glaive.dataset.compaction.task import (
+    CompactionMetrics,
+    RewriteResult,
+    commit_rewrites,
+    rewrite,
+)
+from glaive.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["Compaction", "DatasetOptimizer"]
+
+
+class Compaction:
+    """Put small fragments together, in one process or many.
+
+    :meth:`plan` says which, :meth:`execute_task` does one group and may run anywhere,
+    :meth:`commit` makes a version of the results. Plans, tasks and results can be pickled.
+    """
+
+    @staticmethod
+    def plan(dataset: OpenedVersion, options: Mapping[str, Any] | None = None) -> CompactionPlan:
+        """Work out which fragments are put together; reads no data file.
+
+        Raises
+        ------
+        OptionError
+            An option does not exist or has a value it cannot have.
+        """
+        return plan_compaction(dataset, _options(dataset, options))
+
+    @staticmethod
+    def execute_task(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
+        """Write the fragments of one task; no version has them yet."""
+        return rewrite(dataset, task)
+
+    @staticmethod
+    def commit(
+        dataset: OpenedVersion,
+        rewrites: Sequence[RewriteResult],
+        options: Mapping[str, Any] | None = None,  # noqa: ARG004  # pylance has it
+    ) -> CompactionMetrics:
+        """Make a version of the results and move the dataset to it.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer changed one of the fragments since; plan anew.
+        """
+        manifest, metrics = commit_rewrites(dataset, rewrites)
+        dataset.move_to(manifest)
+        return metrics
+
+    @staticmethod
+    def execute(
+        dataset: OpenedVersion, options: Mapping[str, Any] | None = None
+    ) -> CompactionMetrics:
+        """Plan, carry out and commit; makes no version if there is nothing to do."""
+        plan = Compaction.plan(dataset, options)
+        return Compaction.commit(dataset, [rewrite(dataset, task) for task in plan.tasks])
+
+
+class DatasetOptimizer:
+    """Keeps a dataset quick to read. Made by ``dataset.optimize``."""
+
+    __slots__ = ("_dataset",)
+
+    def __init__(self, dataset: OpenedVersion) -> None:
+        self._dataset = dataset
+
+    def compact_files(
+        self,
+        *,
+        target_rows_per_fragment: int | None = None,
+        max_rows_per_group: int | None = None,
+        max_bytes_per_file: int | None = None,
+        materialize_deletions: bool | None = None,
+        materialize_deletions_threshold: float | None = None,
+        defer_index_remap: bool | None = None,
+        num_threads: int | None = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> CompactionMetrics:
+        """Put small neighbouring fragments together and drop deleted rows for good.
+
+        The options are those of :class:`glaive.dataset.compaction.plan.CompactionOptions`; what is
+        not given is taken from ``lance.compaction.*`` entries of the table's configuration.
+
+        Returns
+        -------
+        CompactionMetrics
+            Fragments and files removed and added; all 0, and no version, if nothing is to do.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer changed one of the fragments meanwhile; nothing was changed.
+        OptionError
+            An option does not exist or has a value it cannot have.
+
+        Notes
+        -----
+        Rows keep their order, and their ids where these are stable. Otherwise indices stay
+        usable by way of a map of where rows went. Makes two versions.
+        """
+        given = {
+            "target_rows_per_fragment": target_rows_per_fragment,
+            "max_rows_per_group": max_rows_per_group,
+            "max_bytes_per_file": max_bytes_per_file,
+            "materialize_deletions": materialize_deletions,
+            "materialize_deletions_threshold": materialize_deletions_threshold,
+            "defer_index_remap": defer_index_remap,
+            "num_threads": num_threads,
+            "batch_size": batch_size,
+            **options,
+        }
+        return Compaction.execute(self._dataset, given)
+
+    def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int], **options: Any) -> None:
+        """Have old versions cleaned up every so many commits.
+
+        ``auto_cleanup_config`` has ``interval``, in versions, and ``older_than_seconds``.
+
+        Raises
+        ------
+        OptionError
+            It has other keys, or values that are no whole numbers.
+        """
+        from glaive.dataset.metadata import set_config
+        from glaive.dataset.writing.options import WriteOptions
+
+        config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
+        self._dataset.move_to(set_config(self._dataset, config))
+
+    def disable_auto_cleanup(self, **options: Any) -> None:
+        """Have old versions stay until somebody cleans up."""
+        from glaive.dataset.metadata import set_config
+        from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN
+
+        keys = dict.fromkeys((INTERVAL, OLDER_THAN))
+        self._dataset.move_to(set_config(self._dataset, keys))
+
+    def optimize_indices(self, **options: Any) -> None:
+        """Not offered yet: this version of glaive does not build indices."""
+        raise UnsupportedFeatureError(
+            "optimize_indices: this version of glaive does not build indices; new rows are found "
+            "without them"
+        )
+
+
+def _options(dataset: OpenedVersion, given: Mapping[str, Any] | None) -> CompactionOptions:
+    return CompactionOptions.of(given, dict(dataset.manifest.config))

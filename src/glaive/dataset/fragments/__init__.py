@@ -1,0 +1,1 @@
+"""Fragments of a dataset, for those who read and write in parts."""

@@ -1,0 +1,199 @@
+"""What can be done to one fragment without a commit: new columns, new values, deletions.
+
+Each method returns what ``LanceOperation`` takes; nothing changes until that is committed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.errors import RowIndexError
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import Fragment
+from glaive.scan.view import Views
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["FragmentChanges"]
+
+
+class FragmentChanges:
+    """The part of ``LanceFragment`` that makes changes to be committed."""
+
+    __slots__ = ("_position", "_stored", "_views")
+
+    def __init__(self, views: Views, position: int) -> None:
+        self._views = views
+        self._position = position
+        self._stored: Fragment = views.snapshot.manifest.fragment(position)
+
+    @staticmethod
+    def create(
+        dataset_uri: str | os.PathLike[str] | OpenedVersion,
+        data: object,
+        fragment_id: int | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_group: int | None = None,
+        progress: Any = None,
+        mode: str = "append",
+        **options: Any,
+    ) -> FragmentMetadata:
+        """Write all rows into one file; the parameters are those of ``write_fragments``.
+
+        Raises
+        ------
+        SchemaError
+            The rows do not fit the dataset, or there are none.
+        """
+        from glaive.dataset.fragments.files import create_fragment
+
+        given = {"max_rows_per_group": max_rows_per_group, "progress": progress, **options}
+        return create_fragment(dataset_uri, data, fragment_id, schema, mode, given)
+
+    @staticmethod
+    def create_from_file(
+        filename: str, dataset: OpenedVersion, fragment_id: int
+    ) -> FragmentMetadata:
+        """Describe a file below ``data`` as a fragment; its columns are found by name.
+
+        Raises
+        ------
+        DataFileMissingError, SchemaError
+            It is not there, or has other columns than the dataset.
+        """
+        from glaive.dataset.fragments.files import fragment_of_file
+
+        return fragment_of_file(dataset.snapshot, filename, fragment_id)
+
+    def merge_columns(
+        self,
+        value_func: Any,
+        columns: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        reader_schema: pa.Schema | None = None,
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """Add columns to this fragment; parameters as for ``LanceDataset.add_columns``.
+
+        Returns the fragment with one more file, and the columns there are then, for
+        ``LanceOperation.Merge``.
+        """
+        from glaive.dataset.columns.add_columns import make_columns
+
+        given = (value_func, columns, reader_schema, batch_size)
+        made, grown = make_columns(self._views.snapshot, self._position, *given)
+        return FragmentMetadata.of(made), grown.schema
+
+    def merge(
+        self,
+        data_obj: object,
+        left_on: str,
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """Add the columns of a table, joined by a key; as ``LanceDataset.merge``.
+
+        Returns the fragment with one more file, and the columns there are then, for
+        ``LanceOperation.Merge``.
+        """
+        from glaive.dataset.columns.merge_data import merge_into_fragment
+
+        given = (data_obj, left_on, right_on, schema)
+        made, grown = merge_into_fragment(self._views.snapshot, self._position, *given)
+        return FragmentMetadata.of(made), grown.schema
+
+    def update_columns(
+        self,
+        data_obj: object,
+        left_on: str = "_rowid",
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        with_offsets: bool = False,
+    ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
+        """Give columns the values of a table in rows with the same key; others stay.
+
+        Parameters
+        ----------
+        data_obj
+            The key, and whole columns of the dataset; of rows with one key the last counts.
+        left_on, right_on
+            Names of the key here and in the table; ``_rowid`` and ``_rowaddr`` may be keys.
+        schema
+            Of the table, where it has none.
+        with_offsets
+            Return a third value: the physical rows that matched, as roaring bitmap bytes.
+
+        Returns
+        -------
+        tuple
+            The fragment, and ids of the fields written anew, for ``LanceOperation.Update``.
+
+        Notes
+        -----
+        Writes one file with the columns for all rows of the fragment.
+        """
+        from glaive.dataset.columns.merge_data import update_columns
+
+        given = (data_obj, left_on, right_on, schema)
+        made, fields, offsets = update_columns(self._views.snapshot, self._position, *given)
+        found = FragmentMetadata.of(made)
+        return (found, fields, offsets) if with_offsets else (found, fields)
+
+    def delete(self, predicate: str | pc.Expression) -> FragmentMetadata | None:
+        """Delete the rows that pass: the fragment with a new deletion file.
+
+        ``None`` when no row would be left; the fragment as it is when none passes.
+        """
+        from glaive.dataset.scanner import Scanner
+        from glaive.scan.system import ROW_ADDRESS
+
+        only = (self._stored.id,)
+        scanner = Scanner.of(self._views, columns=[ROW_ADDRESS], filter=predicate, fragments=only)
+        addresses = scanner.to_table().column(ROW_ADDRESS).to_numpy()
+        return self._deleted(addresses.astype(np.uint32))
+
+    def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
+        """The same for physical rows, 0 ≤ offset < ``physical_rows``, in any order.
+
+        Raises
+        ------
+        RowIndexError
+            There is no such row.
+        """
+        wanted = np.fromiter(offsets, np.int64)
+        rows = self._stored.physical_rows
+        wrong = wanted[(wanted < 0) | (wanted >= rows)]
+        if len(wrong):
+            raise RowIndexError(
+                f"offset {wrong[0]} is out of range: fragment {self._stored.id} has {rows} rows, "
+                "counted from 0"
+            )
+        return self._deleted(wanted)
+
+    def _deleted(self, offsets: np.ndarray[Any, Any]) -> FragmentMetadata | None:
+        from glaive.table.deletions import add_deletions
+
+        snapshot = self._views.snapshot
+        made, _ = add_deletions(snapshot.store, snapshot.manifest, self._stored, offsets)
+        return None if made is None else FragmentMetadata.of(made)
+
+    def validate(self) -> None:
+        """Check what the manifest says of this fragment against its files.
+
+        Raises
+        ------
+        CorruptFileError, DataFileMissingError
+            Something does not fit or is missing; the message names it.
+        """
+        from glaive.dataset.versions.validate import validate_fragment
+
+        validate_fragment(self._views.snapshot, self._position)

@@ -1,0 +1,200 @@
+"""One fragment of a dataset, for those who read in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.fragments.changes import FragmentChanges
+from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.versions.history import find_version
+from glaive.errors import OptionError, RowIndexError
+from glaive.format.fragment import DataFile
+from glaive.format.paths import deletion_file_path
+from glaive.io.store import ObjectStore
+from glaive.scan.options import ScanOptions, shows_options
+from glaive.scan.projection import Columns, column_names
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import ROW_ADDRESS
+from glaive.scan.take import positions, take
+from glaive.scan.view import Views
+
+__all__ = ["FragmentSession", "LanceFragment"]
+
+
+class LanceFragment(FragmentChanges):
+    """A horizontal part of one version of a dataset. Made by ``dataset.get_fragments()``.
+
+    It stays at that version when the dataset moves to another one.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        files = [file.path for file in self._stored.files]
+        return f"LanceFragment(id={self.fragment_id}, data_files={files})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        at = self._views.snapshot
+        kept = (at.store, at.manifest.version, self.fragment_id, at.storage_options)
+        return (_reopen, (type(self), *kept))
+
+    @property
+    def metadata(self) -> FragmentMetadata:
+        """Id, files and deletions, as ``LanceOperation`` takes them."""
+        return FragmentMetadata.of(self._stored)
+
+    @property
+    def fragment_id(self) -> int:
+        """Identity within the dataset."""
+        return self._stored.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        return self._views.snapshot.manifest.schema.presented()
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """Schema of the columns that its files have; the others are null."""
+        schema = self._views.snapshot.manifest.schema
+        stored = {number for file in self._stored.files for number in file.fields}
+        there = [top.name for top in schema.fields if any(one.id in stored for one in top.walk())]
+        return pa.schema([schema.presented().field(name) for name in there])
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows in the files, deleted ones included."""
+        return self._stored.physical_rows
+
+    @property
+    def num_deletions(self) -> int:
+        """Deleted rows."""
+        return self.physical_rows - self._live()
+
+    def _live(self) -> int:
+        return int(self._views.snapshot.live_counts[self._position])
+
+    def data_files(self) -> list[DataFile]:
+        """The files that hold the fragment's columns."""
+        return list(self._stored.files)
+
+    def deletion_file(self) -> str | None:
+        """Path of the deletion file within the dataset, if rows are deleted."""
+        file = self._stored.deletion_file
+        if file is None:
+            return None
+        return deletion_file_path(
+            self.fragment_id, file.read_version, file.number, bitmap=file.bitmap
+        )
+
+    def count_rows(self, filter: object = None) -> int:
+        """Live rows."""
+        return self.scanner(filter=filter).count_rows()
+
+    @shows_options
+    def scanner(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        **options: Any,
+    ) -> Scanner:
+        """Describe a scan of this fragment; options as for ``dataset.scanner``."""
+        options["fragments"] = (self.fragment_id,)
+        return Scanner.of(self._views, columns=columns, filter=filter, **options)
+
+    @shows_options
+    def to_table(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        **options: Any,
+    ) -> pa.Table:
+        """Read the fragment into a table."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    @shows_options
+    def to_batches(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        **options: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the fragment in batches."""
+        return self.scanner(columns, filter, **options).to_batches()
+
+    @shows_options
+    def to_pandas(
+        self, columns: Sequence[str] | Mapping[str, str] | None = None, **kwargs: Any
+    ) -> Any:
+        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
+        options, kwargs = ScanOptions.split(kwargs)
+        return self.scanner(columns, **options).to_pandas(**kwargs)
+
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first live rows."""
+        return self.to_table(limit=num_rows, **options)
+
+    def take(
+        self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """Rows by position among the live rows of this fragment, in the order given.
+
+        Columns of blobs are their bytes here, not their descriptions: as pylance has it.
+        """
+        rows = positions(indices)
+        live = self._live()
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < live:
+            wrong = next(row for row in rows.tolist() if not 0 <= row < live)
+            raise RowIndexError(
+                f"row position {wrong} is out of range: fragment {self.fragment_id} has {live} "
+                "rows, counted from 0"
+            )
+        first = np.int64(self._views.snapshot.row_starts[self._position])
+        view = self._views.take(column_names(columns, pruning=True), blobs="values")
+        return take(view, rows + first)
+
+    def open_session(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        with_row_address: bool | None = None,
+    ) -> FragmentSession:
+        """Prepare repeated takes of the same columns; with addresses in ``_rowaddr``."""
+        wanted = column_names(columns, pruning=True)
+        if with_row_address:
+            names = self.schema.names if wanted is None else list(wanted)
+            if names and not isinstance(names[0], str):
+                raise OptionError("with_row_address: name it among the expressions instead")
+            wanted = (*names, ROW_ADDRESS)
+        return FragmentSession(self, wanted)
+
+
+class FragmentSession:
+    """Takes rows of one fragment; made by ``LanceFragment.open_session``."""
+
+    __slots__ = ("_columns", "_fragment")
+
+    def __init__(self, fragment: LanceFragment, columns: Columns | None) -> None:
+        self._fragment = fragment
+        self._columns: Any = None if columns is None else list(columns)
+
+    def take(self, indices: object) -> pa.Table:
+        """Rows by position among the live rows of the fragment, in the order given."""
+        return self._fragment.take(indices, self._columns)
+
+
+def _reopen(
+    kind: Any,
+    store: ObjectStore,
+    version: int,
+    fragment_id: int,
+    storage_options: Mapping[str, str] | None,
+) -> Any:
+    manifest = find_version(store, version)
+    views = Views(Snapshot(store, manifest, Session(), storage_options))
+    return kind(views, manifest.position_of(fragment_id))

@@ -1,0 +1,1 @@
+"""``merge_insert``: rows matched by keys, and what becomes of them."""

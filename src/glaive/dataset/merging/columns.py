@@ -1,0 +1,103 @@
+"""A merge that replaces columns in place: matched rows stay where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.dataset.columns.column_files import (
+    physical_rows,
+    replace_files,
+    replaced_values,
+    view_of,
+    write_column_file,
+)
+from glaive.dataset.merging.clauses import MergeClauses
+from glaive.errors import OptionError
+from glaive.format.blobs import is_blob
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import LEGACY, Fragment
+from glaive.table.bitmaps import bitmap_of
+from glaive.table.operations.update import Update
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["replace_in_fragments", "replace_matched"]
+
+
+def replace_matched(
+    dataset: OpenedVersion,
+    clauses: MergeClauses,
+    fits: LanceSchema,
+    rows: pa.Table,
+    addresses: NDArray[np.uint64],
+    source: NDArray[np.int64],
+) -> tuple[Update, dict[str, int]]:
+    """Write the source's columns anew for the fragments with matched rows.
+
+    Raises
+    ------
+    OptionError
+        The merge does more than update, or there is no column to leave alone or to replace.
+    """
+    names = [name for name in fits.names if name not in clauses.on]
+    faults = [
+        why
+        for why, wrong in (
+            ("it has other clauses than an update of matched rows", not _only_updates(clauses)),
+            ("the source covers every column", len(fits.names) == len(dataset.schema.names)),
+            ("the source has no column but the keys", not names),
+            ("files of format 0.1 cannot be split", dataset.manifest.data_format == LEGACY),
+            ("the source has a blob column", any(map(is_blob, fits.fields))),
+        )
+        if wrong
+    ]
+    if faults:
+        raise OptionError(
+            f"write_mode 'rewrite_columns': this merge cannot replace columns: "
+            f"{'; '.join(faults)}. Leave the mode out, or choose 'rewrite_rows'."
+        )
+    operation = replace_in_fragments(dataset, fits.project(names), rows, addresses, source)
+    counts = {"num_inserted_rows": 0, "num_updated_rows": len(source), "num_deleted_rows": 0}
+    return operation, counts
+
+
+def replace_in_fragments(
+    dataset: OpenedVersion,
+    columns: LanceSchema,
+    rows: pa.Table,
+    addresses: NDArray[np.uint64],
+    source: NDArray[np.int64],
+) -> Update:
+    """The operation that gives the rows at ``addresses`` the values of rows of ``rows``."""
+    order = np.argsort(addresses, kind="stable")
+    addresses, source = addresses[order], source[order]
+    fragments = (addresses >> np.uint64(32)).astype(np.int64)
+    offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    updated: list[Fragment] = []
+    changed: dict[int, bytes] = {}
+    view = view_of(dataset.snapshot, columns.names)
+    for fragment_id in np.unique(fragments).tolist():
+        here = fragments == fragment_id
+        position = dataset.manifest.position_of(fragment_id)
+        fragment = dataset.manifest.fragment(position)
+        picked: Any = pa.array(source[here])
+        new = rows.select(columns.names).take(picked)
+        batches = replaced_values(physical_rows(view, position), offsets[here], new)
+        file = write_column_file(dataset.snapshot, fragment, columns, batches)
+        updated.append(replace_files(fragment, file))
+        changed[fragment_id] = bitmap_of(offsets[here].astype(np.uint32))
+    return Update(
+        updated=tuple(updated),
+        fields_modified=tuple(sorted(one.id for one in columns.walk())),
+        columns=True,
+        changed_offsets=changed,
+    )
+
+
+def _only_updates(clauses: MergeClauses) -> bool:
+    return clauses.update and not (clauses.insert or clauses.delete or clauses.delete_by_source)

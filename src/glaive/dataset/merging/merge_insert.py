@@ -1,0 +1,170 @@
+"""``dataset.merge_insert``: update, insert and delete rows by matching keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
+from glaive.dataset.rows.retrying import RETRY_TIMEOUT, with_retries
+from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.format.fields import LanceSchema
+
+if TYPE_CHECKING:
+    from glaive.dataset.commits.transactions import Transaction
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["MergeInsertBuilder"]
+
+
+class MergeInsertBuilder:
+    """Says what a merge does; :meth:`execute` carries it out. Made by ``merge_insert``."""
+
+    def __init__(self, dataset: OpenedVersion, on: str | Iterable[str] | None = None) -> None:
+        self._dataset = dataset
+        self._clauses = MergeClauses(on=_keys(dataset.manifest.schema, on))
+        self._retries = 10
+        self._timeout = RETRY_TIMEOUT
+
+    def __repr__(self) -> str:
+        return f"MergeInsertBuilder({self._clauses!r})"
+
+    def _set(self, **changes: Any) -> Self:
+        self._clauses = replace(self._clauses, **changes)
+        return self
+
+    def when_matched_update_all(self, condition: str | None = None) -> Self:
+        """Give matched rows the values of the source.
+
+        ``condition`` limits it to rows for which it holds: ``"source.ts > target.ts"``.
+        Columns that the source does not have keep their values.
+        """
+        return self._set(update=True, update_condition=condition, delete=False, fail=False)
+
+    def when_matched_delete(self) -> Self:
+        """Delete matched rows."""
+        return self._set(delete=True, update=False, fail=False)
+
+    def when_matched_fail(self) -> Self:
+        """Fail if any row matches."""
+        return self._set(fail=True, update=False, delete=False)
+
+    def when_not_matched_insert_all(self) -> Self:
+        """Add rows of the source that match nothing; columns it does not have are null."""
+        return self._set(insert=True)
+
+    def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
+        """Delete rows of the dataset that match nothing, or those of them for which ``expr``
+        holds.
+        """
+        return self._set(delete_by_source=True, by_source_condition=expr)
+
+    def conflict_retries(self, max_retries: int) -> Self:
+        """How often it is done again when another writer changed the same rows; 10."""
+        self._retries = max_retries
+        return self
+
+    def retry_timeout(self, timeout: timedelta) -> Self:
+        """For how long it is done again; 30 seconds."""
+        self._timeout = timeout
+        return self
+
+    def use_index(self, use_index: bool) -> Self:
+        """Accepted: keys are matched by reading their columns."""
+        return self
+
+    def write_mode(self, mode: WriteMode) -> Self:
+        """Whether updated rows move (``rewrite_rows``) or columns are replaced in place.
+
+        ``rewrite_columns`` writes the source's columns anew for every fragment with matched
+        rows and leaves the other columns alone; it needs a source without some column, and
+        no other clause than an update. ``auto`` moves rows.
+        """
+        modes = ("auto", "rewrite_rows", "rewrite_columns")
+        if mode not in modes:
+            raise OptionError(f"write_mode: expected one of {', '.join(modes)}, found {mode!r}")
+        return self._set(mode=mode)
+
+    def data_storage_version(self, version: str) -> Self:
+        """Format of the files with the rows; that of the dataset unless it is said."""
+        return self._set(data_storage_version=version)
+
+    def execute(self, data_obj: object, *, schema: pa.Schema | None = None) -> dict[str, int]:
+        """Carry it out and move the dataset to the new version.
+
+        Parameters
+        ----------
+        data_obj
+            The source: anything that ``write_dataset`` takes. It is held in memory.
+        schema
+            Of a source that has none.
+
+        Returns
+        -------
+        dict
+            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``.
+
+        Raises
+        ------
+        OptionError
+            No clause says what to do.
+        SchemaError
+            The source does not fit; several of its rows match one row of the dataset; or
+            a row matches and there must be none.
+        CommitConflictError, CommitContentionError
+            Other writers were in the way; nothing was changed.
+
+        Notes
+        -----
+        Reads the key columns, and columns that conditions use or that the source lacks of
+        matched rows. Memory: the source, and eight bytes per row of the dataset for keys.
+        """
+        from glaive.dataset.commits.commit import commit_operation
+        from glaive.dataset.merging.rows import merge, read_rows
+
+        source = read_rows(data_obj, schema)
+
+        def change(at: OpenedVersion) -> tuple[Any, dict[str, int]]:
+            operation, counts = merge(at, self._clauses, source)
+            return commit_operation(at, operation), counts
+
+        return with_retries(
+            self._dataset, change, conflict_retries=self._retries, retry_timeout=self._timeout
+        )
+
+    def execute_uncommitted(
+        self, data_obj: object, *, schema: pa.Schema | None = None
+    ) -> tuple[Transaction, dict[str, int]]:
+        """Write the files and return the transaction that ``LanceDataset.commit`` takes."""
+        from glaive.dataset.commits.shown_operation import as_users_see_it
+        from glaive.dataset.commits.transactions import Transaction
+        from glaive.dataset.merging.rows import merge, read_rows
+
+        operation, counts = merge(self._dataset, self._clauses, read_rows(data_obj, schema))
+        version = self._dataset.manifest.version
+        return Transaction(version, as_users_see_it(operation)), counts
+
+
+def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The key columns, as the dataset spells them; its primary key if none are given."""
+    given = [on] if isinstance(on, str) else list(on or ())
+    if not given:
+        declared = primary_key(schema)
+        if not declared:
+            raise OptionError(
+                "on: name the columns to match by; the dataset declares no primary key"
+            )
+        return declared
+    found = []
+    for name in given:
+        alike = [one for one in schema.names if one.lower() == str(name).lower()]
+        if name not in schema.names and len(alike) != 1:
+            raise ColumnNotFoundError.among(str(name), schema.names, where="the dataset")
+        found.append(name if name in schema.names else alike[0])
+    if len(set(found)) < len(found):
+        raise OptionError(f"on: a column is there twice: {', '.join(found)}")
+    return tuple(found)

@@ -1,0 +1,49 @@
+"""``dataset.delete``: rows that a predicate picks are deleted; no data file is rewritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.rows.found_rows import delete_rows, rows_where
+from glaive.errors import OptionError
+from glaive.expr.filters import bind_filter
+from glaive.format.manifest import Manifest
+from glaive.scan.system import SYSTEM_COLUMNS
+from glaive.table.operations.delete import Delete
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["delete_where", "truncate"]
+
+
+def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tuple[Manifest, int]:
+    """Commit the deletion of the rows that pass; returns the version and how many they were.
+
+    A version is made even if none do, as pylance makes it.
+    """
+    if not isinstance(predicate, str | pc.Expression):
+        raise OptionError(f"predicate: expected a filter, found {predicate!r:.60}")
+    schema = dataset.manifest.schema
+    bound = bind_filter(predicate, schema, system=SYSTEM_COLUMNS)
+    text = predicate if isinstance(predicate, str) else bound.text
+    if not bound.terms:
+        return truncate(dataset, text)
+    deleted = delete_rows(dataset, rows_where(dataset, predicate))
+    operation = Delete(
+        updated=deleted.updated,
+        removed=deleted.removed,
+        predicate=text,
+        affected=deleted.affected,
+    )
+    return commit_operation(dataset, operation), deleted.count
+
+
+def truncate(dataset: OpenedVersion, predicate: str = "true") -> tuple[Manifest, int]:
+    """Commit the deletion of all rows; looks at none of them."""
+    ids = tuple(dataset.manifest.fragment_ids.tolist())
+    count = dataset.snapshot.num_rows
+    return commit_operation(dataset, Delete(removed=ids, predicate=predicate)), count

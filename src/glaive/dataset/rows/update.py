@@ -1,0 +1,142 @@
+"""``dataset.update``: rows that a filter picks get new values.
+
+Their old copies are deleted where they are, and the rows are written anew, with all columns,
+into fragments at the end. With stable row ids they keep their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.rows.found_rows import delete_rows, offsets_by_fragment
+from glaive.dataset.rows.moved_rows import write_moved
+from glaive.dataset.scanner import Scanner
+from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
+from glaive.expr.casts import cast
+from glaive.expr.filters import Value, bind_value
+from glaive.format.manifest import Manifest
+from glaive.scan.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from glaive.scan.view import Views
+from glaive.table.operations.update import Update
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["update_where"]
+
+
+def update_where(
+    dataset: OpenedVersion,
+    updates: Mapping[str, str],
+    where: str | pc.Expression | None,
+    data_storage_version: str | None = None,
+) -> tuple[Manifest, int]:
+    """Commit new values for the rows that pass; returns the version and how many they were.
+
+    Parameters
+    ----------
+    updates
+        Expressions over the old values, by column; of top-level columns only.
+
+    Raises
+    ------
+    ColumnNotFoundError, OptionError, FilterError
+        A column does not exist, there is nothing to do, or an expression is wrong.
+    SchemaError
+        A value does not convert to the type of its column, or is null where none may be.
+    """
+    schema = dataset.manifest.schema
+    values = _bind(dataset, updates)
+    columns = [*schema.names, ROW_ADDRESS, ROW_ID]
+    needed = {path for value in values.values() for path in value.columns}
+    columns += sorted(needed - set(columns))
+    scanner = Scanner.of(
+        Views(dataset.snapshot), columns=columns, filter=where, blob_handling="all_binary"
+    )
+    addresses: list[Any] = []
+    ids: list[Any] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in scanner.to_batches():
+            addresses.append(batch.column(ROW_ADDRESS).to_numpy())
+            ids.append(batch.column(ROW_ID).to_numpy())
+            yield _changed(batch, values, schema.names, schema.to_arrow())
+
+    new = write_moved(dataset, rows(), ids, data_storage_version)
+    found = np.concatenate(addresses) if addresses else np.empty(0, np.uint64)
+    deleted = delete_rows(dataset, offsets_by_fragment(found))
+    operation = Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=tuple(new),
+        fields_touched=tuple(sorted(_field_ids(dataset, updates))),
+        affected=deleted.affected,
+    )
+    return commit_operation(dataset, operation), deleted.count
+
+
+def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value]:
+    given: object = updates
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError(
+            f"updates: expected expressions by column, such as {{'a': 'a + 1'}}, found {updates!r}"
+        )
+    schema = dataset.manifest.schema
+    bound = {}
+    for name, text in given.items():
+        if name not in schema.names:
+            if isinstance(name, str) and "." in name and name.partition(".")[0] in schema.names:
+                raise OptionError(
+                    f"updates: {name!r} is a member of a struct; give the whole column a value"
+                )
+            raise ColumnNotFoundError.among(name, schema.names, where=dataset.uri)
+        if not isinstance(text, str):
+            raise OptionError(f"updates: expected text for {name!r}, found {text!r:.60}")
+        bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
+    return bound
+
+
+def _field_ids(dataset: OpenedVersion, names: Mapping[str, str]) -> Iterator[int]:
+    for name in names:
+        yield dataset.manifest.schema.find(name)[0].id
+
+
+def _changed(
+    batch: pa.RecordBatch, values: Mapping[str, Value], names: Sequence[str], schema: pa.Schema
+) -> pa.RecordBatch:
+    """The rows with their new values, columns as in the dataset."""
+    arrays = []
+    for name in names:
+        value = values.get(name)
+        if value is None:
+            arrays.append(batch.column(name))
+            continue
+        found = value.evaluate(batch)
+        kind = schema.field(name).type
+        try:
+            arrays.append(_as(found, kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
+            raise SchemaError(
+                f"updates: {value.text} is {found.type}, which does not convert to the type of "
+                f"column {name!r}, {kind}: {error}"
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _as(values: Any, kind: Any) -> Any:
+    """Values of an expression in the type of a column, as CAST converts them."""
+    if values.type == kind:
+        return values
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _as(values, kind.storage_type))
+    if pa.types.is_dictionary(kind):
+        return pc.cast(_as(values, kind.value_type).dictionary_encode(), kind)
+    if pa.types.is_nested(kind) or pa.types.is_nested(values.type):
+        return pc.cast(values, kind)
+    return cast(values, kind)

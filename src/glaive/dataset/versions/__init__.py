@@ -1,0 +1,1 @@
+"""Versions of a dataset: which there are, their names, copies, differences and end."""

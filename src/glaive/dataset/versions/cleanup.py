@@ -1,0 +1,101 @@
+"""``dataset.cleanup_old_versions`` and what it would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glaive.dataset.versions.references import branch_of
+from glaive.errors import OptionError
+from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
+from glaive.table.refs import root_store
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = [
+    "CleanupCandidateFile",
+    "CleanupExplanation",
+    "CleanupStats",
+    "clean_up",
+    "explain",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupStats:
+    """What a clean-up removed: bytes, versions, and files by kind."""
+
+    bytes_removed: int
+    old_versions: int
+    data_files_removed: int
+    transaction_files_removed: int
+    index_files_removed: int
+    deletion_files_removed: int
+    failed_deletes: int = 0
+
+    @classmethod
+    def of(cls, plan: CleanupPlan) -> CleanupStats:
+        """The figures of a plan."""
+        return cls(
+            bytes_removed=plan.size,
+            old_versions=len(plan.versions),
+            data_files_removed=plan.count("data"),
+            transaction_files_removed=plan.count("transaction"),
+            index_files_removed=plan.count("index"),
+            deletion_files_removed=plan.count("deletion"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupCandidateFile:
+    """A file that a clean-up would remove; ``unverified`` when no version has ever had it."""
+
+    path: str
+    kind: str
+    unverified: bool
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupExplanation:
+    """What a clean-up of this version's dataset would remove."""
+
+    read_version: int
+    stats: CleanupStats
+    candidate_files: list[CleanupCandidateFile]
+    candidate_files_truncated: bool
+    candidate_file_limit: int
+
+
+def clean_up(
+    dataset: OpenedVersion, policy: CleanupPolicy, delete_rate_limit: int | None
+) -> CleanupStats:
+    """Remove what the policy allows."""
+    if delete_rate_limit is not None and delete_rate_limit < 1:
+        raise OptionError(f"delete_rate_limit: expected a number ≥ 1, found {delete_rate_limit}")
+    plan = _plan(dataset, policy)
+    delete_planned(dataset.store, plan, rate=delete_rate_limit)
+    return CleanupStats.of(plan)
+
+
+def explain(
+    dataset: OpenedVersion, policy: CleanupPolicy, *, include_files: bool, max_files: int
+) -> CleanupExplanation:
+    """Work out what :func:`clean_up` would remove; removes nothing."""
+    plan = _plan(dataset, policy)
+    shown = plan.files[:max_files] if include_files else ()
+    return CleanupExplanation(
+        read_version=plan.read_version,
+        stats=CleanupStats.of(plan),
+        candidate_files=[
+            CleanupCandidateFile(one.path, one.kind, one.unverified, one.size) for one in shown
+        ],
+        candidate_files_truncated=include_files and len(shown) < len(plan.files),
+        candidate_file_limit=max_files,
+    )
+
+
+def _plan(dataset: OpenedVersion, policy: CleanupPolicy) -> CleanupPlan:
+    root = root_store(dataset.store, branch_of(dataset.manifest))
+    return plan_cleanup(dataset.store, root, dataset.manifest, policy)

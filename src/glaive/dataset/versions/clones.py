@@ -1,0 +1,121 @@
+"""``create_branch``, ``shallow_clone`` and ``deep_clone``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from glaive.dataset.versions.references import Referenced, branch_of, resolve
+from glaive.errors import DatasetNotFoundError, RefExistsError, RefNotFoundError
+from glaive.format.manifest import Manifest
+from glaive.format.paths import manifest_path
+from glaive.io.store import ObjectStore
+from glaive.table.branches import Branch, check_branch_name, create_branch_file, read_branch
+from glaive.table.cloning import begin_clone, copy_files
+from glaive.table.load import open_latest, read_transaction
+from glaive.table.operations.clone import Clone
+from glaive.table.refs import branch_store, root_store
+from glaive.table.registry import read_operation
+from glaive.table.root import open_root
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["clone_deep", "clone_shallow", "make_branch"]
+
+
+def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referenced:
+    """Begin a branch with the version that ``reference`` names.
+
+    Raises
+    ------
+    RefExistsError
+        There is a branch of this name.
+    """
+    check_branch_name(name)
+    root = root_store(dataset.store, branch_of(dataset.manifest))
+    try:
+        read_branch(root, name)
+    except RefNotFoundError:
+        pass
+    else:
+        raise RefExistsError(
+            f"branch {name!r} of {root.uri} exists already. Check it out, delete it, or choose "
+            "another name."
+        )
+    source = resolve(dataset.store, dataset.manifest, reference)
+    target = branch_store(root, name)
+    clone = Clone(
+        shallow=True,
+        ref_name=source.branch,
+        ref_version=source.manifest.version,
+        ref_path=source.store.uri,
+        branch_name=name,
+    )
+    made = _begun(target, clone) or begin_clone(source.store, source.manifest, target, clone)
+    chain = () if source.branch is None else read_branch(root, source.branch).identifier
+    version = source.manifest.version
+    path = manifest_path(version, source.manifest.scheme)
+    create_branch_file(
+        root,
+        name,
+        Branch(
+            parent_branch=source.branch,
+            parent_version=version,
+            identifier=(*chain, (version, secrets.token_hex(16))),
+            create_at=int(time.time()),
+            manifest_size=source.store.head(path).size,
+        ),
+    )
+    return Referenced(name, target, made)
+
+
+def _begun(target: ObjectStore, clone: Clone) -> Manifest | None:
+    """What is left of a branch that was begun in the same way, but never got its name."""
+    try:
+        made = open_latest(target)
+    except DatasetNotFoundError:
+        return None
+    if (transaction := read_transaction(target, made)) is None:
+        return None
+    begun = read_operation(transaction.operation)
+    same = isinstance(begun, Clone) and replace(begun, ref_path=clone.ref_path) == clone
+    return made if same else None
+
+
+def clone_shallow(
+    dataset: OpenedVersion,
+    target_path: str | os.PathLike[str],
+    reference: object,
+    storage_options: Mapping[str, str] | None,
+) -> tuple[ObjectStore, Manifest]:
+    """Begin a dataset whose files stay where they are."""
+    source = resolve(dataset.store, dataset.manifest, reference)
+    target = open_root(target_path, storage_options)
+    return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
+
+
+def clone_deep(
+    dataset: OpenedVersion,
+    target_path: str | os.PathLike[str],
+    reference: object,
+    storage_options: Mapping[str, str] | None,
+) -> tuple[ObjectStore, Manifest]:
+    """Begin a dataset with a copy of all files."""
+    source = resolve(dataset.store, dataset.manifest, reference)
+    target = open_root(target_path, storage_options)
+    copy_files(source.store, source.manifest, target)
+    return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=False))
+
+
+def _clone(source: Referenced, *, shallow: bool) -> Clone:
+    return Clone(
+        shallow=shallow,
+        ref_name=source.branch,
+        ref_version=source.manifest.version,
+        ref_path=source.store.uri,
+    )

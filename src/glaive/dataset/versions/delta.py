@@ -1,0 +1,139 @@
+"""What changed between two versions: transactions, and rows that came, changed or went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.dataset.commits.transactions import Transaction, transaction_of
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.versions.history import find_version
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.flags import Feature
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system import CREATED_AT, ROW_ID, UPDATED_AT
+from glaive.scan.view import Views
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["DatasetDelta", "compare_versions"]
+
+_IDS: Final = pa.schema([pa.field(ROW_ID, pa.uint64(), nullable=False)])
+_BATCH: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetDelta:
+    """The versions after ``begin_version`` up to ``end_version``; made by ``dataset.delta``.
+
+    Rows are those of the version the dataset was opened at. Only datasets with stable row ids
+    know when rows were made and changed; in others all count as made by the first version.
+    """
+
+    dataset: OpenedVersion
+    begin_version: int
+    end_version: int
+
+    def list_transactions(self) -> list[Transaction | None]:
+        """What the versions did, the oldest first; two requests per version at most.
+
+        Raises
+        ------
+        VersionNotFoundError
+            One of them is gone, or was never made.
+        """
+        wanted = range(self.begin_version + 1, self.end_version + 1)
+        return [transaction_of(self.dataset, version) for version in wanted]
+
+    def get_inserted_rows(self) -> pa.RecordBatchReader:
+        """Stream the rows that were made, with ``_rowid`` and the versions of each row."""
+        return self._rows(
+            f"{CREATED_AT} > {self.begin_version} AND {CREATED_AT} <= {self.end_version}"
+        )
+
+    def get_updated_rows(self) -> pa.RecordBatchReader:
+        """Stream the rows that were there before and were changed; columns likewise."""
+        return self._rows(
+            f"{CREATED_AT} <= {self.begin_version} AND {UPDATED_AT} > {self.begin_version} "
+            f"AND {UPDATED_AT} <= {self.end_version}"
+        )
+
+    def get_deleted_row_ids(self) -> pa.RecordBatchReader:
+        """Stream the ids of rows that were there and are not any more, in one column.
+
+        Ids of both versions are held in memory.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The dataset has no stable row ids.
+        OptionError, VersionNotFoundError
+            The range begins after its end, or a version is not there.
+        """
+        if self.begin_version > self.end_version:
+            raise OptionError(
+                f"begin_version {self.begin_version} comes after end_version {self.end_version}"
+            )
+        before = self._ids(self.begin_version) if self.begin_version else np.empty(0, np.uint64)
+        after = self._ids(self.end_version) if len(before) else before
+        gone = before[~np.isin(before, after)]
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, len(gone), _BATCH):
+                ids: Any = pa.array(gone[start : start + _BATCH])
+                yield pa.RecordBatch.from_arrays([ids], schema=_IDS)
+
+        return pa.RecordBatchReader.from_batches(_IDS, batches())
+
+    def _rows(self, passing: str) -> pa.RecordBatchReader:
+        names = self.dataset.manifest.schema.names
+        columns = [*(f"`{name}`" for name in names), ROW_ID, CREATED_AT, UPDATED_AT]
+        return Scanner.of(Views(self.dataset.snapshot), columns=columns, filter=passing).to_reader()
+
+    def _ids(self, version: int) -> NDArray[np.uint64]:
+        store = self.dataset.store
+        manifest = find_version(store, version)
+        if not manifest.uses(Feature.STABLE_ROW_IDS):
+            raise UnsupportedFeatureError(
+                f"version {version} of {store.uri} has no stable row ids, so deleted rows cannot "
+                "be told. Only a dataset made with enable_stable_row_ids=True has them."
+            )
+        scanner = Scanner.of(Views(Snapshot(store, manifest, Session())), columns=[ROW_ID])
+        found: NDArray[np.uint64] = scanner.to_table().column(ROW_ID).to_numpy()
+        return found
+
+
+def compare_versions(
+    dataset: OpenedVersion,
+    compared_against: int | None,
+    begin_version: int | None,
+    end_version: int | None,
+) -> DatasetDelta:
+    """The change from one version to another.
+
+    Raises
+    ------
+    OptionError
+        Neither ``compared_against`` nor both ends are given, or all are.
+    """
+    ends = (begin_version, end_version)
+    if compared_against is not None and ends == (None, None):
+        begin_version, end_version = compared_against, dataset.manifest.version
+    elif compared_against is not None or begin_version is None or end_version is None:
+        raise OptionError(
+            "delta: expected compared_against, or both begin_version and end_version, found "
+            f"compared_against={compared_against}, begin_version={begin_version}, "
+            f"end_version={end_version}"
+        )
+    found: dict[str, object] = {"begin_version": begin_version, "end_version": end_version}
+    for name, value in found.items():
+        if not isinstance(value, int) or value < 0:
+            raise OptionError(f"{name}: expected a version number, found {value!r}")
+    return DatasetDelta(dataset, begin_version, end_version)

@@ -1,0 +1,218 @@
+"""``dataset.tags`` and ``dataset.branches``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from glaive.dataset.versions.references import branch_of, resolve
+from glaive.errors import CommitError, OptionError
+from glaive.format.paths import manifest_path
+from glaive.io.store import ObjectStore
+from glaive.table import branches, tags
+from glaive.table.branches import Branch
+from glaive.table.refs import TREE, now, root_store
+from glaive.table.tags import Tag
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["Branches", "Tags", "delete_branch"]
+
+T = TypeVar("T")
+
+Named: TypeAlias = list[tuple[str, dict[str, Any]]]
+"""Names and what is known of each, in order."""
+
+
+class Tags:
+    """Names for versions, on whichever branch. Made by ``dataset.tags``."""
+
+    __slots__ = ("_dataset",)
+
+    def __init__(self, dataset: OpenedVersion) -> None:
+        self._dataset = dataset
+
+    @property
+    def _root(self) -> ObjectStore:
+        return _root(self._dataset)
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """All tags: ``branch``, ``version``, ``created_at``, ``updated_at`` (UTC),
+        ``manifest_size`` in bytes and ``metadata`` by name. One request per tag.
+        """
+        return {name: _tag_shown(tag) for name, tag in tags.list_tags(self._root).items()}
+
+    def list_ordered(self, order: str | None = None) -> Named:
+        """All tags by version, the newest first unless ``order`` is ``"asc"``."""
+        found = tags.list_tags(self._root)
+        names = _ordered(found, lambda tag: tag.version, order)
+        return [(name, _tag_shown(found[name])) for name in names]
+
+    def get_version(self, tag: str) -> int:
+        """Number of the version a tag names.
+
+        Raises
+        ------
+        RefNotFoundError
+            There is no such tag.
+        """
+        return tags.read_tag(self._root, tag).version
+
+    def create(self, tag: str, reference: object = None) -> None:
+        """Name a version: a number, a tag, or ``(branch, number)``; this one by default.
+
+        Raises
+        ------
+        RefExistsError
+            There is a tag of this name; ``update`` moves it.
+        VersionNotFoundError
+            There is no such version.
+        OptionError
+            A tag cannot have this name.
+        """
+        tags.create_tag(self._root, tag, self._tag(reference))
+
+    def update(self, tag: str, reference: object = None) -> None:
+        """Move a tag to another version; references as for :meth:`create`."""
+        old = tags.read_tag(self._root, tag)
+        new = self._tag(reference)
+        new = replace(new, created_at=old.created_at, metadata=old.metadata)
+        tags.replace_tag(self._root, tag, new)
+
+    def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
+        """Set all free text entries of a tag."""
+        old = tags.read_tag(self._root, tag)
+        tags.replace_tag(self._root, tag, replace(old, metadata=_texts(metadata)))
+
+    def delete(self, tag: str) -> None:
+        """Remove a tag; its version stays, and may be cleaned up from now on."""
+        tags.delete_tag(self._root, tag)
+
+    def _tag(self, reference: object) -> Tag:
+        found = resolve(self._dataset.store, self._dataset.manifest, reference)
+        manifest = found.manifest
+        path = manifest_path(manifest.version, manifest.scheme)
+        made = now()
+        return Tag(
+            version=manifest.version,
+            branch=found.branch,
+            manifest_size=found.store.head(path).size,
+            created_at=made,
+            updated_at=made,
+        )
+
+
+class Branches:
+    """Lines of versions beside the main one. Made by ``dataset.branches``."""
+
+    __slots__ = ("_dataset",)
+
+    def __init__(self, dataset: OpenedVersion) -> None:
+        self._dataset = dataset
+
+    @property
+    def _root(self) -> ObjectStore:
+        return _root(self._dataset)
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """All branches but the main one: where and when each was made. One request per branch."""
+        return {
+            name: _branch_shown(one) for name, one in branches.list_branches(self._root).items()
+        }
+
+    def list_ordered(self, order: str | None = None) -> Named:
+        """All branches by the version they were made from, the newest first unless ``"asc"``."""
+        found = branches.list_branches(self._root)
+        names = _ordered(found, lambda one: one.parent_version, order)
+        return [(name, _branch_shown(found[name])) for name in names]
+
+    def replace_metadata(self, branch: str, metadata: Mapping[str, str]) -> None:
+        """Set all free text entries of a branch."""
+        old = branches.read_branch(self._root, branch)
+        branches.replace_branch(self._root, branch, replace(old, metadata=_texts(metadata)))
+
+    def delete(self, branch: str) -> None:
+        """Remove a branch and its files.
+
+        Raises
+        ------
+        RefNotFoundError
+            There is no such branch.
+        CommitError
+            A tag names one of its versions, or a branch was made from it: those come first.
+        """
+        delete_branch(self._root, branch)
+
+
+def delete_branch(root: ObjectStore, branch: str) -> None:
+    """Remove a branch: first its name, then its files, but not those of branches below it."""
+    branches.read_branch(root, branch)
+    named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
+    if named:
+        raise CommitError(
+            f"branch {branch!r} of {root.uri} cannot be deleted: the tags {', '.join(named)} name "
+            "versions of it. Delete or move them first."
+        )
+    others = branches.list_branches(root)
+    made = [name for name, one in others.items() if one.parent_branch == branch]
+    if made:
+        raise CommitError(
+            f"branch {branch!r} of {root.uri} cannot be deleted: the branches {', '.join(made)} "
+            "were made from it and use its files. Delete them first."
+        )
+    branches.delete_branch_file(root, branch)
+    below = tuple(f"{TREE}/{name}/" for name in others if name.startswith(f"{branch}/"))
+    found = [meta.path for meta in root.walk(f"{TREE}/{branch}")]
+    root.delete([path for path in found if not path.startswith(below)] if below else found)
+
+
+def _root(dataset: OpenedVersion) -> ObjectStore:
+    return root_store(dataset.store, branch_of(dataset.manifest))
+
+
+def _ordered(found: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
+    if order not in (None, "asc", "desc"):
+        raise OptionError(f"order: expected 'asc' or 'desc', found {order!r}")
+    sign = 1 if order == "asc" else -1
+    return sorted(found, key=lambda name: (sign * key(found[name]), name))
+
+
+def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
+    entries: dict[Any, Any] = dict(metadata)
+    wrong = {k: v for k, v in entries.items() if not (isinstance(k, str) and isinstance(v, str))}
+    if wrong:
+        raise OptionError(f"metadata: expected texts under texts, found {wrong!r:.80}")
+    return entries
+
+
+def _tag_shown(tag: Tag) -> dict[str, Any]:
+    return {
+        "branch": tag.branch,
+        "version": tag.version,
+        "created_at": _moment(tag.created_at),
+        "updated_at": _moment(tag.updated_at),
+        "manifest_size": tag.manifest_size,
+        "metadata": dict(tag.metadata),
+    }
+
+
+def _branch_shown(branch: Branch) -> dict[str, Any]:
+    return {
+        "parent_branch": branch.parent_branch,
+        "branch_identifier": list(branch.identifier),
+        "parent_version": branch.parent_version,
+        "create_at": branch.create_at,
+        "manifest_size": branch.manifest_size,
+        "metadata": dict(branch.metadata),
+    }
+
+
+def _moment(nanos: int | None) -> datetime | None:
+    if nanos is None:
+        return None
+    return datetime.fromtimestamp(nanos // 1_000_000_000, UTC).replace(
+        microsecond=nanos % 1_000_000_000 // 1000
+    )

@@ -1,0 +1,42 @@
+"""``add_bases``: further places where files of a dataset may lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.errors import OptionError
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.table.operations.update_bases import UpdateBases
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["add_bases"]
+
+
+def add_bases(
+    dataset: OpenedVersion,
+    bases: Sequence[DatasetBasePath],
+    properties: Mapping[str, str] | None,
+) -> Manifest:
+    """Commit further base paths; those without an id are given one.
+
+    Raises
+    ------
+    OptionError
+        A base of this id, name or path is there already, or is none.
+    """
+    for base in bases:
+        if not isinstance(base, DatasetBasePath):
+            raise OptionError(f"new_bases: expected glaive.DatasetBasePath objects, found {base!r}")
+    new = tuple(
+        table_pb2.BasePath(
+            id=base.id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path
+        )
+        for base in bases
+    )
+    return commit_operation(dataset, UpdateBases(new), properties=properties)

@@ -1,0 +1,143 @@
+"""How rows become files and a version: what a writer can be told, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.errors import OptionError
+from glaive.file.blob_options import BlobOptions
+
+__all__ = ["Mode", "WriteOptions"]
+
+Mode = Literal["create", "append", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How rows become files and a version.
+
+    Parameters
+    ----------
+    mode
+        ``create`` refuses a dataset that is there; ``append`` and ``overwrite`` create one
+        that is not.
+    max_rows_per_file
+        Rows after which a new file, and with it a new fragment, is begun.
+    full_files
+        So many files take ``max_rows_per_file``, those after them one row less; all if omitted.
+    max_rows_per_group
+        Rows of a page at most, in files of format 0.1; others have no groups.
+    max_bytes_per_file
+        Bytes after which a new file is begun, about.
+    data_storage_version
+        Format of the files by name; by default that of the dataset, else the stable one.
+    enable_stable_row_ids, enable_v2_manifest_paths
+        How a new dataset is made; an existing one stays as it is.
+    transaction_properties
+        Text entries kept with the version.
+    commit_message
+        Shown with the version.
+    initial_bases
+        Base paths of a dataset that is created.
+    auto_cleanup
+        ``interval`` in versions and ``older_than_seconds``: after how many commits old versions
+        of a dataset that is created or overwritten are cleaned up.
+    target_bases, target_all_bases
+        Base paths that new data files go to in turn, by name or path; or all of them and the
+        dataset's own place.
+    progress
+        Told of files: ``begin(fragment)`` and ``complete(fragment)``.
+    encoding_options
+        How columns are encoded, by path; see :func:`glaive.write_dataset`.
+    blobs
+        How the values of blob columns are kept.
+    """
+
+    mode: Mode = "create"
+    max_rows_per_file: int = 1024 * 1024
+    max_rows_per_group: int = 1024
+    max_bytes_per_file: int = 90 * 1024**3
+    data_storage_version: str | None = None
+    enable_stable_row_ids: bool = False
+    enable_v2_manifest_paths: bool = True
+    transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    commit_message: str | None = None
+    initial_bases: tuple[DatasetBasePath, ...] = ()
+    auto_cleanup: Mapping[str, object] | None = field(default=None, hash=False)
+    target_bases: tuple[str, ...] = ()
+    target_all_bases: bool = False
+    progress: Any = None
+    encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
+    blobs: BlobOptions = field(default_factory=BlobOptions)
+    full_files: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("create", "append", "overwrite"):
+            raise OptionError(
+                f"mode: expected 'create', 'append' or 'overwrite', found {self.mode!r}"
+            )
+        for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+        for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        if self.target_bases and self.target_all_bases:
+            raise OptionError("target_bases and target_all_bases: choose one of the two")
+        for target in self.target_bases:
+            if not isinstance(target, str):
+                raise OptionError(f"target_bases: expected names or paths, found {target!r}")
+        for base in self.initial_bases:
+            if not isinstance(base, DatasetBasePath):
+                raise OptionError(
+                    f"initial_bases: expected glaive.DatasetBasePath objects, found {base!r}"
+                )
+        if self.initial_bases and self.mode == "overwrite":
+            raise OptionError(
+                "initial_bases: only a dataset that is created gets them; an overwritten one keeps "
+                "its own"
+            )
+        self.cleanup_config()
+        texts: list[tuple[object, object]] = [
+            *self.transaction_properties.items(),
+            ("commit_message", self.commit_message or ""),
+        ]
+        for key, text in texts:
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise OptionError(
+                    f"transaction_properties and commit_message: expected text, found {key!r}: "
+                    f"{text!r}"
+                )
+
+    def cleanup_config(self) -> dict[str, str]:
+        """Entries of the table's configuration that ``auto_cleanup`` comes to.
+
+        Raises
+        ------
+        OptionError
+            It has other keys, or values that are no whole numbers.
+        """
+        given = dict(self.auto_cleanup or {})
+        config = {}
+        for name, key, unit in (
+            ("interval", "lance.auto_cleanup.interval", ""),
+            ("older_than_seconds", "lance.auto_cleanup.older_than", "s"),
+        ):
+            if name not in given:
+                continue
+            value = given.pop(name)
+            if not isinstance(value, int) or value < (name == "interval"):
+                raise OptionError(
+                    f"auto_cleanup_options: expected a whole number for {name!r}, found {value!r}"
+                )
+            config[key] = f"{value}{unit}"
+        if given:
+            raise OptionError(
+                "auto_cleanup_options: expected 'interval' and 'older_than_seconds', found "
+                f"{', '.join(map(repr, given))}"
+            )
+        return config
