@@ -22,6 +22,7 @@ __all__ = [
     "has_covering_fields",
     "holds_addresses",
     "keep_relevant",
+    "kind_name",
     "prune",
     "remap",
     "rewritten_under",
@@ -140,8 +141,13 @@ def follow_moved(
 
 def holds_addresses(entry: Entry) -> bool:
     """Whether an index of a dataset with stable row ids holds row addresses all the same."""
-    kind = entry.index_details.type_url.rpartition(".")[2].removesuffix("IndexDetails").lower()
+    kind = kind_name(entry.index_details.type_url)
     return entry.index_version >= _ADDRESSES_FROM.get(kind, _NEVER)
+
+
+def kind_name(type_url: str) -> str:
+    """Name of a kind by the type of its details, whatever package and case it is written in."""
+    return type_url.rpartition("/")[2].rpartition(".")[2].lower().removesuffix("indexdetails")
 
 
 _NEVER = 1 << 30

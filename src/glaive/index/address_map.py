@@ -1,0 +1,167 @@
+"""Where rows went that a rewrite moved: old row addresses to new ones, many at a time.
+
+Specification: "Rows that moved" in ``docs/format/refs.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment import Fragment
+
+__all__ = ["AddressMap", "Addresses", "Survivors"]
+
+Addresses = NDArray[np.uint64]
+"""Row addresses: the fragment in the upper 32 bits, the physical row in the lower ones."""
+
+Survivors = bytes | Addresses
+"""Old addresses of the rows that are left: a 64-bit roaring bitmap, or ascending per fragment."""
+
+_SHIFT = np.uint64(32)
+_OFFSET = np.uint64(0xFFFF_FFFF)
+_GONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+class AddressMap:
+    """Old row addresses to new ones.
+
+    Parameters
+    ----------
+    touched
+        Old fragments, ascending.
+    starts
+        Where the rows of each old fragment stand in ``targets``, and the end.
+    targets
+        New address of each physical row up to the last one that is left; all bits are set
+        for those that are gone.
+
+    Notes
+    -----
+    Memory: eight bytes per physical row of the old fragments.
+    """
+
+    __slots__ = ("_ids", "_starts", "_targets", "touched")
+
+    def __init__(self, touched: Addresses, starts: NDArray[np.int64], targets: Addresses) -> None:
+        self._ids, self._starts, self._targets = touched, starts, targets
+        self.touched = frozenset(touched.tolist())
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[tuple[Survivors, Sequence[Fragment], Sequence[Fragment]]],
+        where: object = "the rewrite",
+    ) -> Self:
+        """Make the map of groups: the rows left, the fragments they were in and are in now.
+
+        The rows left, one old fragment after the other as they are listed and ascending in
+        each, are the rows of the new fragments, one after the other.
+
+        Raises
+        ------
+        CorruptFileError
+            The rows left are not as many as the new fragments have, or lie elsewhere than
+            in the old ones.
+        """
+        tables: dict[int, Addresses] = {}
+        for survivors, old, new in groups:
+            following = _new_addresses(new)
+            left = _in_fragments(survivors, old, len(following), where)
+            start = 0
+            for fragment, offsets in zip(old, left, strict=True):
+                size = int(offsets[-1]) + 1 if len(offsets) else 0
+                if fragment.id in tables or size > fragment.physical_rows:
+                    raise CorruptFileError(
+                        f"rows that moved out of fragment {fragment.id}",
+                        expected=f"rows below {fragment.physical_rows}, in one group",
+                        found=f"row {size - 1}",
+                        where=where,
+                    )
+                table = np.full(size, _GONE)
+                table[offsets] = following[start : start + len(offsets)]
+                start += len(offsets)
+                tables[fragment.id] = table
+        ids = sorted(tables)
+        sizes = np.array([0, *(len(tables[one]) for one in ids)], np.int64)
+        targets = np.concatenate([tables[one] for one in ids]) if ids else np.empty(0, np.uint64)
+        return cls(np.array(ids, np.uint64), np.cumsum(sizes), targets)
+
+    def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+        """New addresses, and which of the rows are left.
+
+        Both are as long as ``addresses``; where a row is gone, its new address means nothing.
+        Addresses in fragments that were not rewritten stay.
+        """
+        kept = np.ones(len(addresses), np.bool_)
+        if not len(self._ids) or not len(addresses):
+            return addresses.copy(), kept
+        fragments = addresses >> _SHIFT
+        place = np.searchsorted(self._ids, fragments)
+        place[place == len(self._ids)] = 0
+        moved = self._ids[place] == fragments
+        begin, end = self._starts[place], self._starts[place + 1]
+        offsets = (addresses & _OFFSET).astype(np.int64)
+        known = moved & (offsets < end - begin)
+        found = addresses.copy()
+        found[known] = self._targets[(begin + offsets)[known]]
+        kept = ~moved
+        kept[known] = found[known] != _GONE
+        return found, kept
+
+    def left(self, addresses: Addresses) -> Addresses:
+        """New addresses of the rows that are left, in the order of ``addresses``."""
+        found, kept = self.apply(addresses)
+        return found if kept.all() else found[kept]
+
+
+def _new_addresses(new: Sequence[Fragment]) -> Addresses:
+    """Addresses of all rows of fragments, one fragment after the other."""
+    parts = [
+        np.arange(one.physical_rows, dtype=np.uint64) | (np.uint64(one.id) << _SHIFT) for one in new
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _in_fragments(
+    survivors: Survivors, old: Sequence[Fragment], rows: int, where: object
+) -> list[NDArray[np.int64]]:
+    """Physical rows that are left in each old fragment."""
+    addresses = _addresses(survivors, rows, where)
+    fragments = addresses >> _SHIFT
+    offsets = (addresses & _OFFSET).astype(np.int64)
+    order = np.argsort(fragments, kind="stable")
+    fragments, offsets = fragments[order], offsets[order]
+    ids = np.array([one.id for one in old], np.uint64)
+    begins = np.searchsorted(fragments, ids)
+    ends = np.searchsorted(fragments, ids, side="right")
+    if int((ends - begins).sum()) != rows:
+        raise CorruptFileError(
+            "rows that moved",
+            expected=f"{rows} rows in the fragments {ids.tolist()}",
+            found=f"{int((ends - begins).sum())}",
+            where=where,
+        )
+    return [offsets[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _addresses(survivors: Survivors, rows: int, where: object) -> Addresses:
+    if not isinstance(survivors, bytes):
+        return survivors
+    from pyroaring import BitMap64
+
+    try:
+        bitmap = BitMap64.deserialize(survivors)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            "rows that moved", expected="a 64-bit roaring bitmap", found=str(error), where=where
+        ) from error
+    if len(bitmap) != rows:
+        raise CorruptFileError(
+            "rows that moved", expected=f"{rows} rows", found=f"{len(bitmap)}", where=where
+        )
+    return np.asarray(bitmap.to_array(), dtype=np.uint64)

@@ -1,0 +1,63 @@
+"""What a kind of index has to offer.
+
+Specification: "Kinds" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glaive.format.pb import table_pb2
+from glaive.index.address_map import AddressMap
+from glaive.index.segment import Segment, SegmentWriter
+
+__all__ = ["IndexKind", "Remade"]
+
+Entry = table_pb2.IndexMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What the entry of a segment that was made anew says differently.
+
+    Parameters
+    ----------
+    details
+        Content of the details message; as before when omitted.
+    version
+        Version of the index's own format; as before when omitted.
+    """
+
+    details: bytes | None = None
+    version: int | None = None
+
+
+class IndexKind:
+    """A kind of index. Implementations have no state: one file each, found by the registry.
+
+    Adding a kind is adding a module in ``scalar/``, ``text/`` or ``vector/`` with a class
+    that is decorated with :func:`glaive.index.registry.index_kind`.
+    """
+
+    name: ClassVar[str]
+    """Of the details message without ``IndexDetails``, in small letters: ``btree``."""
+
+    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+        """Write the segment anew into ``out``, for rows that moved.
+
+        Entries of rows that are gone are left out; all others stay. ``out`` collects names
+        and sizes of the files; a caller that gets an error removes them.
+
+        Returns
+        -------
+        Remade or None
+            None where this kind cannot be made anew without the data: its segments then
+            cover the rewritten fragments no longer.
+
+        Raises
+        ------
+        CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
+            A file of the segment is damaged, absent, or of a form not known here.
+        """
+        raise NotImplementedError

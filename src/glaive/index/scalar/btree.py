@@ -1,0 +1,75 @@
+"""BTREE: all values with their rows in order, in pages, and the bounds of each page.
+
+Specification: "BTREE" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import IndexKind, Remade
+from glaive.index.registry import index_kind
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+
+__all__ = ["BTree"]
+
+PAGES = "page_data.lance"
+LOOKUP = "page_lookup.lance"
+_PAGE_ROWS = 4096
+
+
+@index_kind
+class BTree(IndexKind):
+    """Values in order."""
+
+    name: ClassVar[str] = "btree"
+
+    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+        """Write the pages without rows that are gone, and their bounds anew."""
+        lookup = segment.open(LOOKUP)
+        if lookup.metadata.get("range_partitioned", "false") != "false":
+            raise UnsupportedFeatureError(
+                f"{lookup.path}: this version of glaive does not make B-trees of several "
+                "ranges anew; drop the index, compact, and build it again"
+            )
+        per_page = max(1, lookup.number("batch_size", _PAGE_ROWS))
+        pages = segment.open(PAGES)
+        pages.check(values=None, ids=pa.uint64())
+        rows = pages.read(["values", "ids"])
+        found, kept = moved.apply(addresses_of(rows["ids"]))
+        left = rows if kept.all() else rows.take(pa.array(np.flatnonzero(kept)))
+        at = left.schema.get_field_index("ids")
+        left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
+        out.write(PAGES, left)
+        out.write(LOOKUP, _bounds(left["values"], per_page, lookup), metadata=lookup.metadata)
+        return Remade()
+
+
+def addresses_of(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """The values of a column without nulls."""
+    return column.to_numpy().astype(np.uint64, copy=False)
+
+
+def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Table:
+    """First and last value and nulls of each page."""
+    starts = np.arange(0, len(values), per_page)
+    stops = np.minimum(starts + per_page, len(values)) - 1
+    nulls = np.zeros(len(starts), np.uint32)
+    if values.null_count:
+        absent = values.is_null().to_numpy().astype(np.uint32)
+        nulls = np.add.reduceat(absent, starts, dtype=np.uint32)
+    lookup.check(min=None, max=None, null_count=pa.uint32(), page_idx=pa.uint32())
+    columns = {
+        "min": values.take(starts),
+        "max": values.take(stops),
+        "null_count": pa.array(nulls),
+        "page_idx": pa.array(np.arange(len(starts), dtype=np.uint32)),
+    }
+    schema = pa.schema([lookup.schema.field(name) for name in columns])
+    return pa.table(list(columns.values()), schema=schema)
