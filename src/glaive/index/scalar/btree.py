@@ -43,7 +43,7 @@ class BTree(IndexKind):
         pages.check(values=None, ids=pa.uint64())
         rows = pages.read(["values", "ids"])
         found, kept = moved.apply(addresses_of(rows["ids"]))
-        left = rows if kept.all() else rows.take(pa.array(np.flatnonzero(kept)))
+        left = rows if kept.all() else rows.take(np.flatnonzero(kept))
         at = left.schema.get_field_index("ids")
         left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
         out.write(PAGES, left)
