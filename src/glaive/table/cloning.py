@@ -9,18 +9,10 @@ Specification: "Clones" and "Branches" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import UUID
 
 from glaive.errors import DatasetExistsError, DatasetNotFoundError
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import (
-    INDICES,
-    blob_folder,
-    data_file_path,
-    deletion_file_path,
-    manifest_path,
-    transaction_path,
-)
+from glaive.format.paths import DATA, manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -29,6 +21,7 @@ from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.handlers import put_manifest
 from glaive.table.operations.clone import Clone
 from glaive.table.protocol import CommitOptions
+from glaive.table.references import files_of
 from glaive.table.stamp import stamp
 from glaive.table.versions import latest, write_hint
 
@@ -96,34 +89,19 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
 
 def _files(source: ObjectStore, manifest: Manifest) -> Iterator[tuple[ObjectStore, str, str]]:
     """Where each file is, and its path in the copy."""
-    for at in range(manifest.num_fragments):
-        fragment = manifest.fragment_wire(at)
-        for file in fragment.files:
-            store, is_root = _place(source, manifest, file)
-            yield (
-                store,
-                data_file_path(file.path) if is_root else file.path,
-                data_file_path(file.path),
-            )
-            folder = blob_folder(file.path)
-            inside = data_file_path(folder) if is_root else folder
-            for meta in store.walk(inside):
-                yield store, meta.path, data_file_path(folder) + meta.path.removeprefix(inside)
-        if fragment.HasField("deletion_file"):
-            gone = fragment.deletion_file
-            store, _ = _place(source, manifest, gone)
-            bitmap = bool(gone.file_type)
-            path = deletion_file_path(fragment.id, gone.read_version, gone.id, bitmap=bitmap)
-            yield store, path, path
-    for index in manifest.indices:
-        store, _ = _place(source, manifest, index)
-        for meta in store.walk(f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"):
-            yield store, meta.path, meta.path
-
-
-def _place(source: ObjectStore, manifest: Manifest, message: object) -> tuple[ObjectStore, bool]:
-    has, base_id = message.HasField, message.base_id  # type: ignore[attr-defined]  # any message
-    return base_of(source, manifest, base_id) if has("base_id") else (source, True)
+    for one in files_of(manifest):
+        if one.kind == "transaction":
+            continue
+        store, path = source, one.path
+        if one.base_id is not None:
+            store, is_root = base_of(source, manifest, one.base_id)
+            if one.kind == "data" and not is_root:
+                path = path.removeprefix(f"{DATA}/")
+        if not one.is_folder:
+            yield store, path, one.path
+            continue
+        for meta in store.walk(path):
+            yield store, meta.path, one.path + meta.path.removeprefix(path)
 
 
 def _refuse_dataset(target: ObjectStore) -> None:

@@ -1,14 +1,10 @@
-"""Which files a version of a dataset consists of.
-
-Paths are relative to the root of the branch the version is of. Files below a base path belong
-to another root and are not among them.
-"""
+"""Which files a version of a dataset consists of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from glaive.format.manifest import Manifest
@@ -24,7 +20,7 @@ from glaive.format.paths import (
     transaction_path,
 )
 
-__all__ = ["FOLDERS", "FileKind", "FileSet", "kind_of"]
+__all__ = ["FOLDERS", "FileKind", "FileSet", "VersionFile", "files_of", "kind_of"]
 
 FileKind = Literal["manifest", "data", "deletion", "transaction", "index"]
 
@@ -38,9 +34,53 @@ FOLDERS: dict[str, FileKind] = {
 """What the folders of a dataset hold."""
 
 
+class VersionFile(NamedTuple):
+    """A file that a version consists of, or a folder all files of which belong to it.
+
+    Parameters
+    ----------
+    path
+        Below the root of the dataset that wrote it.
+    base_id
+        The base path it lies below; ``None`` for the root of the version's own branch.
+    """
+
+    kind: FileKind
+    path: str
+    base_id: int | None
+    is_folder: bool = False
+
+
+def files_of(manifest: Manifest) -> Iterator[VersionFile]:
+    """What a version consists of, but for its manifest; folders are those of blobs and indices.
+
+    A file that several fragments share comes several times.
+    """
+    wire = manifest.wire
+    if wire.transaction_file:
+        yield VersionFile("transaction", transaction_path(wire.transaction_file), None)
+    for fragment in map(manifest.fragment_wire, range(manifest.num_fragments)):
+        for file in fragment.files:
+            base = file.base_id if file.HasField("base_id") else None
+            yield VersionFile("data", data_file_path(file.path), base)
+            yield VersionFile("data", data_file_path(blob_folder(file.path)), base, is_folder=True)
+        if fragment.HasField("deletion_file"):
+            gone = fragment.deletion_file
+            base = gone.base_id if gone.HasField("base_id") else None
+            bitmap = bool(gone.file_type)
+            path = deletion_file_path(fragment.id, gone.read_version, gone.id, bitmap=bitmap)
+            yield VersionFile("deletion", path, base)
+    for index in manifest.indices:
+        base = index.base_id if index.HasField("base_id") else None
+        folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
+        yield VersionFile("index", folder, base, is_folder=True)
+
+
 @dataclass(slots=True)
 class FileSet:
-    """Files that some versions consist of.
+    """Files that some versions consist of, below the root of their branch.
+
+    Files below a base path belong to another root and are not among them.
 
     Parameters
     ----------
@@ -63,24 +103,9 @@ class FileSet:
 
     def add(self, manifest: Manifest) -> None:
         """Add the files of a version."""
-        wire = manifest.wire
-        if wire.transaction_file:
-            self.paths.add(transaction_path(wire.transaction_file))
-        for fragment in map(manifest.fragment_wire, range(manifest.num_fragments)):
-            for file in fragment.files:
-                if not file.HasField("base_id"):
-                    self.paths.add(data_file_path(file.path))
-                    self.folders.add(data_file_path(blob_folder(file.path)))
-            if fragment.HasField("deletion_file"):
-                gone = fragment.deletion_file
-                if not gone.HasField("base_id"):
-                    bitmap = bool(gone.file_type)
-                    self.paths.add(
-                        deletion_file_path(fragment.id, gone.read_version, gone.id, bitmap=bitmap)
-                    )
-        for index in manifest.indices:
-            if not index.HasField("base_id"):
-                self.folders.add(f"{INDICES}/{UUID(bytes=index.uuid.uuid)}")
+        for one in files_of(manifest):
+            if one.base_id is None:
+                (self.folders if one.is_folder else self.paths).add(one.path)
 
     def __contains__(self, path: str) -> bool:
         if path in self.paths:

@@ -6,24 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 import pyarrow as pa
 
 from glaive.errors import DatasetNotFoundError, FormatError, ObjectExistsError, OptionError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import (
-    INDICES,
-    VERSIONS,
-    data_file_path,
-    deletion_file_path,
-    manifest_path,
-    parse_manifest_name,
-    transaction_path,
-)
+from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table.handlers import forget_dataset
 from glaive.table.load import load_manifest, open_latest
+from glaive.table.references import files_of
 from glaive.table.root import open_root
 from glaive.table.versions import list_versions
 
@@ -103,27 +95,13 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     """Place, path and kind of the files of a version, but for its manifest."""
     bases = {base.id: base.path for base in manifest.wire.base_paths}
-
-    def place(message: Any) -> str:
-        return bases.get(message.base_id, "") if message.HasField("base_id") else store.uri
-
-    if manifest.wire.transaction_file:
-        yield store.uri, transaction_path(manifest.wire.transaction_file), "transaction file"
-    for at in range(manifest.num_fragments):
-        fragment = manifest.fragment_wire(at)
-        for file in fragment.files:
-            yield place(file), data_file_path(file.path), "data file"
-        if fragment.HasField("deletion_file"):
-            gone = fragment.deletion_file
-            path = deletion_file_path(
-                fragment.id, gone.read_version, gone.id, bitmap=bool(gone.file_type)
-            )
-            yield place(gone), path, "deletion file"
-    for index in manifest.indices:
-        folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
-        if not index.HasField("base_id"):
-            for meta in store.walk(folder):
-                yield store.uri, meta.path, "index file"
+    for one in files_of(manifest):
+        place = store.uri if one.base_id is None else bases.get(one.base_id, "")
+        if not one.is_folder:
+            yield place, one.path, f"{one.kind} file"
+        elif one.kind == "index" and one.base_id is None:
+            for meta in store.walk(one.path):
+                yield place, meta.path, "index file"
 
 
 def drop_dataset(
