@@ -23,7 +23,7 @@ STEPS = 25 if NIGHTLY else 12
 # Shrinking a walk repeats it dozens of times: only where there is a night for it.
 PHASES = list(Phase) if NIGHTLY else [Phase.explicit, Phase.reuse, Phase.generate]
 
-KINDS = list(product(["legacy", "2.0", "2.1", "2.2"], [False, True], [False, True]))
+KINDS = list(product(["legacy", "2.0", "2.1", "2.2", "2.3"], [False, True], [False, True]))
 
 
 @pytest.mark.parametrize(
