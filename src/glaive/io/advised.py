@@ -8,14 +8,15 @@ map is quicker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
+from glaive.io.forwarding import ForwardingStore
 from glaive.io.mapped import MappedReader
 from glaive.io.mapping import Advice
 from glaive.io.ranges import coalesce
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+from glaive.io.store import RangeReader
 from glaive.types import ByteRange
 
 __all__ = ["AdvisedReader", "AdvisedStore"]
@@ -70,58 +71,12 @@ class AdvisedReader:
         self._inner.close()
 
 
-class AdvisedStore:
+class AdvisedStore(ForwardingStore):
     """A store whose mapped files are opened as :class:`AdvisedReader`; else the store itself."""
 
-    __slots__ = ("inner",)
-
-    def __init__(self, inner: ObjectStore) -> None:
-        self.inner = inner
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Storage options of the inner store."""
-        options: Mapping[str, str] = getattr(self.inner, "options", {})
-        return options
-
-    @property
-    def uri(self) -> str:
-        """The inner store's root."""
-        return self.inner.uri
-
-    def full(self, path: str) -> str:
-        """The inner store's name for ``path``."""
-        return self.inner.full(path)
+    __slots__ = ()
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
         """Open, announcing what is read if the file is mapped."""
-        reader = self.inner.open(path, size=size)
+        reader = super().open(path, size=size)
         return AdvisedReader(reader) if isinstance(reader, MappedReader) else reader
-
-    def get(self, path: str) -> pa.Buffer:
-        """Pass on."""
-        return self.inner.get(path)
-
-    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Pass on."""
-        self.inner.put(path, data, mode=mode)
-
-    def create(self, path: str) -> Sink:
-        """Pass on."""
-        return self.inner.create(path)
-
-    def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Pass on."""
-        return self.inner.list(prefix)
-
-    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Pass on."""
-        return self.inner.walk(prefix)
-
-    def head(self, path: str) -> ObjectMeta:
-        """Pass on."""
-        return self.inner.head(path)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Pass on."""
-        self.inner.delete(paths)

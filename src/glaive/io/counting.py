@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
@@ -16,6 +16,7 @@ from typing import Literal
 import pyarrow as pa
 
 from glaive.errors import StoreError
+from glaive.io.forwarding import ForwardingStore
 from glaive.io.ranges import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.types import ByteRange
@@ -57,11 +58,11 @@ class Fault:
     error: Exception | None = None
 
 
-class CountingStore:
+class CountingStore(ForwardingStore):
     """Wraps any store. ``log`` has every request, in order."""
 
     def __init__(self, store: ObjectStore) -> None:
-        self.inner = store
+        super().__init__(store)
         self.log: list[Request] = []
         self._faults: list[tuple[Fault, int]] = []
         self._lock = Lock()
@@ -121,21 +122,6 @@ class CountingStore:
         if wait:
             time.sleep(wait)
         return late
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Storage options of the inner store."""
-        options: Mapping[str, str] = getattr(self.inner, "options", {})
-        return options
-
-    @property
-    def uri(self) -> str:
-        """The inner store's root."""
-        return self.inner.uri
-
-    def full(self, path: str) -> str:
-        """The inner store's name for ``path``."""
-        return self.inner.full(path)
 
     def open(self, path: str, *, size: int | None = None) -> CountingReader:
         """Open; no request is counted until bytes are asked for."""

@@ -8,15 +8,14 @@ other processes and workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-import pyarrow as pa
-
 from glaive.errors import OptionError
+from glaive.io.forwarding import ForwardingStore
 from glaive.io.storage_options import settle
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.table.manifest_store.choose import OPTION, choose, split_uri
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -127,10 +126,10 @@ def _root(store: object) -> RootStore | None:
     return store
 
 
-class RootStore:
+class RootStore(ForwardingStore):
     """A store, and beside it a commit lock or a register of manifests."""
 
-    __slots__ = ("inner", "lock", "register")
+    __slots__ = ("lock", "register")
 
     def __init__(
         self,
@@ -139,54 +138,8 @@ class RootStore:
         lock: CommitLock | None = None,
         register: ManifestStore | None = None,
     ) -> None:
-        self.inner, self.lock, self.register = inner, lock, register
+        super().__init__(inner)
+        self.lock, self.register = lock, register
 
     def __repr__(self) -> str:
         return f"RootStore({self.inner!r}, lock={self.lock!r}, register={self.register!r})"
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Storage options of the inner store."""
-        options: Mapping[str, str] = getattr(self.inner, "options", {})
-        return options
-
-    @property
-    def uri(self) -> str:
-        """The inner store's root."""
-        return self.inner.uri
-
-    def full(self, path: str) -> str:
-        """The inner store's name for ``path``."""
-        return self.inner.full(path)
-
-    def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        """Pass on."""
-        return self.inner.open(path, size=size)
-
-    def get(self, path: str) -> pa.Buffer:
-        """Pass on."""
-        return self.inner.get(path)
-
-    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Pass on."""
-        self.inner.put(path, data, mode=mode)
-
-    def create(self, path: str) -> Sink:
-        """Pass on."""
-        return self.inner.create(path)
-
-    def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Pass on."""
-        return self.inner.list(prefix)
-
-    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Pass on."""
-        return self.inner.walk(prefix)
-
-    def head(self, path: str) -> ObjectMeta:
-        """Pass on."""
-        return self.inner.head(path)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Pass on."""
-        self.inner.delete(paths)
