@@ -43,6 +43,15 @@ def counts(path: str) -> int:
     return int(found.pop())
 
 
+class TestOperationsMade:
+    def test_what_is_no_fragment_is_refused_at_once(self) -> None:
+        for library in BOTH:
+            with pytest.raises(TypeError, match="FragmentMetadata"):
+                library.LanceOperation.Append([1])
+            with pytest.raises(TypeError, match="FragmentMetadata"):
+                library.LanceOperation.Delete("a", [], "true")
+
+
 class TestFragments:
     @pytest.mark.parametrize("stable", [False, True])
     @pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
@@ -241,11 +250,10 @@ class TestDetached:
         (LanceOperation.Append([]), OptionError),
         (3, OptionError),
         (Transaction(1, 3), OptionError),  # type: ignore[arg-type]  # on purpose
-        (LanceOperation.Append([1]), OptionError),  # type: ignore[list-item]  # on purpose
         (LanceOperation.Update(update_mode="sideways"), OptionError),
         (LanceOperation.Clone(True, None, 1, "x"), UnsupportedFeatureError),
     ],
-    ids=["no-version", "number", "no-operation", "no-fragment", "no-mode", "clone"],
+    ids=["no-version", "number", "no-operation", "no-mode", "clone"],
 )
 def test_what_cannot_be_committed_is_refused(path: str, operation: Any, error: Any) -> None:
     with pytest.raises(error):

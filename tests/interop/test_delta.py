@@ -156,7 +156,7 @@ class TestValidate:
 
     def test_row_ids_are_there_once(self, path: str) -> None:
         first = glaive.dataset(path).get_fragment(0).metadata
-        dataset = damaged(path, lambda one: replace(one, row_ids=first.row_ids))
+        dataset = damaged(path, lambda one: replace(one, row_id_meta=first.row_id_meta))
         with pytest.raises(CorruptFileError, match=r"row ids.*\d twice"):
             dataset.validate()
 

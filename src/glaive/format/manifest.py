@@ -222,8 +222,10 @@ class Manifest:
         return self.columns.count_rows()
 
 
-def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2") -> Manifest:
-    """Read a whole manifest file.
+def decode_manifest(
+    data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2", to_read: bool = True
+) -> Manifest:
+    """Read a whole manifest file; rows may be read of it unless ``to_read`` is False.
 
     Raises
     ------
@@ -239,7 +241,8 @@ def decode_manifest(data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2")
     end = data.size - ManifestFooter.SIZE
     raw = _section(view, footer.position, end, "manifest", where)
     wire = _parse(table_pb2.ManifestOutline, raw, "manifest", where)
-    check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
+    if to_read:
+        check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
     transaction = index_section = None
     if wire.HasField("transaction_section"):
         transaction = bytes(

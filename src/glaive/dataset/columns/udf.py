@@ -190,12 +190,12 @@ class Checkpoint:
         with self._connected() as connection:
             connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
 
-    def file(self, fragment: Fragment) -> DataFile | None:
+    def file(self, fragment: Fragment) -> stored.DataFile | None:
         """The finished file of a fragment, if there is one."""
         query = "SELECT file FROM files WHERE work = ?"
         with self._connected() as connection:
             row = connection.execute(query, (self._work(fragment),)).fetchone()
-        return None if row is None else DataFile(**json.loads(row[0]))
+        return None if row is None else DataFile(**json.loads(row[0])).to_stored()
 
     def keep_file(self, fragment: Fragment, file: stored.DataFile) -> None:
         """Remember a finished file; its batches are no longer needed."""

@@ -14,9 +14,15 @@ from uuid import UUID
 import pyarrow as pa
 
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.fragments.metadata import (
+    DataFile,
+    FragmentMetadata,
+    checked_fragments,
+    stored_fragments,
+)
+from glaive.dataset.fragments.overlays import DataOverlayFile
 from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.format import fragment as stored
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.table.operations.append import Append
@@ -46,14 +52,6 @@ def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
     raise OptionError(f"{what}: expected a LanceSchema or pyarrow.Schema, found {given!r:.60}")
 
 
-def _fragments(given: Iterable[stored.Fragment], what: str) -> tuple[stored.Fragment, ...]:
-    found = tuple(given)
-    for one in found:
-        if not isinstance(one, stored.Fragment):
-            raise OptionError(f"{what}: expected FragmentMetadata, found {one!r:.60}")
-    return found
-
-
 class LanceOperation:
     """The operations that can be committed, as in ``LanceDataset.commit``."""
 
@@ -68,24 +66,30 @@ class LanceOperation:
     class Append(BaseOperation):
         """Add fragments, which must have the columns of the dataset."""
 
-        fragments: Iterable[stored.Fragment]
+        fragments: Iterable[FragmentMetadata]
+
+        def __post_init__(self) -> None:
+            self.fragments = checked_fragments(self.fragments, "fragments")
 
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
-            return Append(_fragments(self.fragments, "fragments"))
+            return Append(stored_fragments(self.fragments, "fragments"))
 
     @dataclass
     class Overwrite(BaseOperation):
         """Replace columns and rows, or create a dataset."""
 
         new_schema: LanceSchema | pa.Schema
-        fragments: Iterable[stored.Fragment]
+        fragments: Iterable[FragmentMetadata]
         initial_bases: Sequence[DatasetBasePath] | None = None
+
+        def __post_init__(self) -> None:
+            self.fragments = checked_fragments(self.fragments, "fragments")
 
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
             return Overwrite(
-                fragments=_fragments(self.fragments, "fragments"),
+                fragments=stored_fragments(self.fragments, "fragments"),
                 schema=_schema(self.new_schema, "new_schema"),
                 base_paths=numbered(self.initial_bases or ()),
             )
@@ -94,14 +98,17 @@ class LanceOperation:
     class Delete(BaseOperation):
         """Delete rows: fragments with new deletion files, and ids of those without rows left."""
 
-        updated_fragments: Iterable[stored.Fragment]
+        updated_fragments: Iterable[FragmentMetadata]
         deleted_fragment_ids: Iterable[int]
         predicate: str
+
+        def __post_init__(self) -> None:
+            self.updated_fragments = checked_fragments(self.updated_fragments, "updated_fragments")
 
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
             return Delete(
-                updated=_fragments(self.updated_fragments, "updated_fragments"),
+                updated=stored_fragments(self.updated_fragments, "updated_fragments"),
                 removed=tuple(self.deleted_fragment_ids),
                 predicate=self.predicate,
             )
@@ -110,14 +117,17 @@ class LanceOperation:
     class Merge(BaseOperation):
         """Replace the columns, and all fragments by ones with files for them."""
 
-        fragments: Iterable[stored.Fragment]
+        fragments: Iterable[FragmentMetadata]
         schema: LanceSchema | pa.Schema
         preserves_nullability: bool = False
+
+        def __post_init__(self) -> None:
+            self.fragments = checked_fragments(self.fragments, "fragments")
 
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
             return Merge(
-                fragments=_fragments(self.fragments, "fragments"),
+                fragments=stored_fragments(self.fragments, "fragments"),
                 schema=_schema(self.schema, "schema"),
                 preserves_nullability=self.preserves_nullability,
             )
@@ -150,8 +160,12 @@ class LanceOperation:
     class RewriteGroup:
         """Fragments and those that take their place, with the same rows in the same order."""
 
-        old_fragments: Iterable[stored.Fragment]
-        new_fragments: Iterable[stored.Fragment]
+        old_fragments: Iterable[FragmentMetadata]
+        new_fragments: Iterable[FragmentMetadata]
+
+        def __post_init__(self) -> None:
+            self.old_fragments = checked_fragments(self.old_fragments, "old_fragments")
+            self.new_fragments = checked_fragments(self.new_fragments, "new_fragments")
 
     @dataclass
     class RewrittenIndex:
@@ -174,8 +188,8 @@ class LanceOperation:
             """The table operation that carries it out."""
             groups = tuple(
                 RewriteGroup(
-                    _fragments(one.old_fragments, "old_fragments"),
-                    _fragments(one.new_fragments, "new_fragments"),
+                    stored_fragments(one.old_fragments, "old_fragments"),
+                    stored_fragments(one.new_fragments, "new_fragments"),
                 )
                 for one in self.groups
             )
@@ -209,7 +223,7 @@ class LanceOperation:
         """A fragment, and the file that takes the place of those with the same fields."""
 
         fragment_id: int
-        new_file: stored.DataFile
+        new_file: DataFile
 
     @dataclass
     class DataReplacement(BaseOperation):
@@ -220,20 +234,53 @@ class LanceOperation:
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
             return DataReplacement(
-                tuple((one.fragment_id, one.new_file) for one in self.replacements)
+                tuple(
+                    (one.fragment_id, DataFile.of(one.new_file).to_stored())
+                    for one in self.replacements
+                )
+            )
+
+    DataOverlayFile = DataOverlayFile
+
+    @dataclass
+    class DataOverlayGroup:
+        """A fragment, and overlays for it, the oldest first."""
+
+        fragment_id: int
+        overlays: list[DataOverlayFile]
+
+    @dataclass
+    class DataOverlay(BaseOperation):
+        """Give single rows other values by files beside those of the fragments.
+
+        Transactions of other writers are shown so; this version of glaive commits none and
+        does not read datasets with overlays.
+        """
+
+        groups: list[LanceOperation.DataOverlayGroup]
+
+        def to_table(self) -> TableOperation:
+            """Not offered."""
+            raise UnsupportedFeatureError(
+                "DataOverlay: this version of glaive does not commit data overlays, for it cannot "
+                "read them. Use update, merge_insert or DataReplacement."
             )
 
     @dataclass
     class Update(BaseOperation):
         """Change rows: removed and changed fragments, and new ones with the changed rows."""
 
-        removed_fragment_ids: Sequence[int] = ()
-        updated_fragments: Sequence[stored.Fragment] = ()
-        new_fragments: Sequence[stored.Fragment] = ()
-        fields_modified: Sequence[int] = ()
-        fields_for_preserving_frag_bitmap: Sequence[int] = ()
+        removed_fragment_ids: Sequence[int] = field(default_factory=list)
+        updated_fragments: Sequence[FragmentMetadata] = field(default_factory=list)
+        new_fragments: Sequence[FragmentMetadata] = field(default_factory=list)
+        fields_modified: Sequence[int] = field(default_factory=list)
+        fields_for_preserving_frag_bitmap: Sequence[int] = field(default_factory=list)
         update_mode: str = ""
         updated_fragment_offsets: Mapping[int, bytes] | None = None
+
+        def __post_init__(self) -> None:
+            self.updated_fragments = checked_fragments(self.updated_fragments, "updated_fragments")
+            self.new_fragments = checked_fragments(self.new_fragments, "new_fragments")
 
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
@@ -243,8 +290,8 @@ class LanceOperation:
                 )
             return Update(
                 removed=tuple(self.removed_fragment_ids),
-                updated=_fragments(self.updated_fragments, "updated_fragments"),
-                new=_fragments(self.new_fragments, "new_fragments"),
+                updated=stored_fragments(self.updated_fragments, "updated_fragments"),
+                new=stored_fragments(self.new_fragments, "new_fragments"),
                 fields_modified=tuple(self.fields_modified),
                 fields_touched=tuple(self.fields_for_preserving_frag_bitmap),
                 columns=self.update_mode == "rewrite_columns",

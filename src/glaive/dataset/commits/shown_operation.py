@@ -9,6 +9,7 @@ from uuid import UUID
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
+from glaive.dataset.fragments.overlays import read_overlay
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.format import fragment as stored
 from glaive.table.operations.append import Append
@@ -30,6 +31,8 @@ __all__ = ["as_users_see_it"]
 
 def as_users_see_it(operation: TableOperation | Any) -> LanceOperation.BaseOperation:
     """The class of an operation that was read; ``Other`` if there is none."""
+    if operation.wire_name == "data_overlay":
+        return _overlay(operation.to_wire())
     turn = _TURNED.get(type(operation))
     if turn is None:
         return LanceOperation.Other(operation, operation.wire_name or "")
@@ -49,6 +52,17 @@ def _map_of(message: Any) -> LanceOperation.UpdateMap:
         one.key: one.value if one.HasField("value") else None for one in message.update_entries
     }
     return LanceOperation.UpdateMap(entries, message.replace)
+
+
+def _overlay(message: Any) -> LanceOperation.BaseOperation:
+    groups = []
+    for group in message.groups:
+        files = [
+            (one, DataFile.of(stored.DataFile.from_wire(one.data_file))) for one in group.overlays
+        ]
+        overlays = [read_overlay(one, file) for one, file in files]
+        groups.append(LanceOperation.DataOverlayGroup(group.fragment_id, overlays))
+    return LanceOperation.DataOverlay(groups)
 
 
 def _overwrite(one: Overwrite) -> LanceOperation.BaseOperation:

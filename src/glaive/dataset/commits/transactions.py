@@ -10,9 +10,9 @@ from uuid import uuid4
 from glaive.dataset.commits.commit import MESSAGE
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.shown_operation import as_users_see_it
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format import transaction as stored
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Manifest, decode_manifest
 from glaive.io.store import ObjectStore
 from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
@@ -21,7 +21,7 @@ from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
 from glaive.table.protocol import CommitOptions
 from glaive.table.registry import operations
-from glaive.table.versions import list_versions
+from glaive.table.versions import ManifestLocation, list_versions, locate
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
@@ -81,7 +81,11 @@ def _shown(transaction: stored.Transaction | None) -> Transaction | None:
 
 def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
     """What the commit of a version did; ``None`` if that is no longer known."""
-    manifest = open_version(dataset.store, version, scheme=dataset.manifest.scheme)
+    scheme = dataset.manifest.scheme
+    try:
+        manifest = open_version(dataset.store, version, scheme=scheme)
+    except UnsupportedFeatureError:
+        manifest = _looked_at(dataset.store, locate(dataset.store, version, scheme))
     return _shown(read_transaction(dataset.store, manifest))
 
 
@@ -92,8 +96,21 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
     """
     newest = dataset.manifest.version
     places = [one for one in list_versions(dataset.store) if one.version <= newest][-count:]
-    found = (load_manifest(dataset.store, one) for one in reversed(places if count > 0 else []))
-    return [_shown(read_transaction(dataset.store, manifest)) for manifest in found]
+    store, found = dataset.store, []
+    for one in reversed(places if count > 0 else []):
+        try:
+            manifest = load_manifest(store, one)
+        except UnsupportedFeatureError:
+            manifest = _looked_at(store, one)
+        found.append(_shown(read_transaction(store, manifest)))
+    return found
+
+
+def _looked_at(store: ObjectStore, location: ManifestLocation) -> Manifest:
+    """A version whose rows cannot be read here: what it did can be told all the same."""
+    path = location.path
+    data = store.get(path)
+    return decode_manifest(data, where=store.full(path), scheme=location.scheme, to_read=False)
 
 
 def commit_by_hand(

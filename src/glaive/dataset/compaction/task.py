@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.compaction.plan import CompactionTask
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragments.metadata import FragmentMetadata, stored_fragments
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.write import find_target, write_fragments
-from glaive.errors import OptionError
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
@@ -27,10 +27,11 @@ from glaive.format.rowids import (
     encode_version_array,
     select_row_ids,
 )
+from glaive.index.remap import holds_moved, remap_segments
 from glaive.scan.view import Views
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.reuse import REUSE_INDEX, address_map, reuse_entry
+from glaive.table.reuse import address_map, reuse_entry
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
@@ -64,7 +65,9 @@ class RewriteResult:
     Parameters
     ----------
     moved
-        Old addresses of the rows that are left, as a bitmap.
+        Old addresses of the rows that are left, as a bitmap; none where no index needs them.
+    deferred
+        Whether indices are left as they are, beside a map of where rows went.
     """
 
     read_version: int
@@ -72,6 +75,7 @@ class RewriteResult:
     original_fragments: tuple[FragmentMetadata, ...]
     new_fragments: tuple[FragmentMetadata, ...]
     moved: bytes = b""
+    deferred: bool = False
 
     def json(self) -> str:
         """As text."""
@@ -82,6 +86,7 @@ class RewriteResult:
                 "original_fragments": [one.to_json() for one in self.original_fragments],
                 "new_fragments": [one.to_json() for one in self.new_fragments],
                 "moved": self.moved.hex(),
+                "deferred": self.deferred,
             }
         )
 
@@ -95,6 +100,7 @@ class RewriteResult:
             tuple(map(FragmentMetadata.from_json, found["original_fragments"])),
             tuple(map(FragmentMetadata.from_json, found["new_fragments"])),
             bytes.fromhex(found["moved"]),
+            found["deferred"],
         )
 
 
@@ -147,7 +153,8 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
     if manifest.uses(Feature.STABLE_ROW_IDS):
         new = _with_lineage(dataset, old, new)
     moved = b""
-    if _needs_map(manifest, options.defer_index_remap):
+    deferred = options.defer_index_remap and not manifest.uses(Feature.STABLE_ROW_IDS)
+    if deferred or holds_moved(manifest, task.fragment_ids):
         moved = address_map(_addresses(dataset, one) for one in old)
     metrics = CompactionMetrics(
         fragments_removed=len(old),
@@ -156,7 +163,7 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         files_added=sum(len(one.files) for one in new),
     )
     before, after = (tuple(map(FragmentMetadata.of, some)) for some in (old, new))
-    return RewriteResult(task.read_version, metrics, before, after, moved)
+    return RewriteResult(task.read_version, metrics, before, after, moved, deferred)
 
 
 _BATCH = 128 * 1024
@@ -222,23 +229,26 @@ def commit_rewrites(
     groups, moved = [], []
     for one in rewrites:
         numbered = []
-        for fragment in one.new_fragments:
+        for fragment in stored_fragments(one.new_fragments, "new_fragments"):
             numbered.append(replace(fragment, id=following))
             following += 1
-        groups.append(RewriteGroup(one.original_fragments, tuple(numbered)))
-        moved.append((one.moved, one.original_fragments, numbered))
-    entry = None
-    if any(one.moved for one in rewrites):
+        old = stored_fragments(one.original_fragments, "original_fragments")
+        groups.append(RewriteGroup(old, tuple(numbered)))
+        moved.append((one.moved, old, numbered))
+    if any(one.deferred for one in rewrites):
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
-    operation = Rewrite(groups=tuple(groups), reuse_index=entry)
-    return commit_operation(base, operation), total
-
-
-def _needs_map(manifest: Manifest, asked: bool) -> bool:
-    """Whether indices need to be told where rows went."""
-    if manifest.uses(Feature.STABLE_ROW_IDS):
-        return False
-    return asked or any(one.name != REUSE_INDEX for one in manifest.indices)
+        return commit_operation(base, Rewrite(groups=tuple(groups), reuse_index=entry)), total
+    indices = remap_segments(dataset.store, base.manifest, moved)
+    operation = Rewrite(
+        groups=tuple(groups),
+        rewritten_indices=indices.rewritten,
+        coverage=indices.coverage,
+    )
+    try:
+        return commit_operation(base, operation), total
+    except (CommitConflictError, CommitContentionError):
+        indices.discard()
+        raise
 
 
 def _addresses(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint64]:

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.fragments.changes import FragmentChanges
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
 from glaive.errors import OptionError, RowIndexError
-from glaive.format.fragment import DataFile
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.options import ScanOptions, shows_options
@@ -82,7 +81,7 @@ class LanceFragment(FragmentChanges):
 
     def data_files(self) -> list[DataFile]:
         """The files that hold the fragment's columns."""
-        return list(self._stored.files)
+        return [DataFile.of(file) for file in self._stored.files]
 
     def deletion_file(self) -> str | None:
         """Path of the deletion file within the dataset, if rows are deleted."""

@@ -1,79 +1,121 @@
-"""Fragments, data files and deletion files as values that users make, keep and send.
+"""Fragments, data files and deletion files as values that users make, change and send.
 
-They are those of :mod:`glaive.format.fragment`, made and shown as pylance does: with
-positional arguments, and as JSON that both libraries read.
+They have pylance's names, and are turned into those of :mod:`glaive.format.fragment` when they
+are committed; JSON goes between both libraries.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
-from glaive.errors import OptionError
+from glaive.dataset.fragments.overlays import DataOverlayFile
+from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format import fragment as stored
+from glaive.format.paths import deletion_file_path
 from glaive.types import FormatVersion
 
-__all__ = ["DataFile", "DeletionFile", "FragmentMetadata"]
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = [
+    "DataFile",
+    "DeletionFile",
+    "FragmentMetadata",
+    "checked_fragments",
+    "stored_fragments",
+]
+
+_KINDS = ("array", "bitmap")
 
 
-class DataFile(stored.DataFile):
-    """One data file: path below ``data``, field ids, and the column of each.
+@dataclass
+class DataFile:
+    """One data file.
 
-    ``version`` and ``size`` may be given instead of the numbers of the format version and
-    ``file_size_bytes``.
+    Parameters
+    ----------
+    path
+        Below ``data``.
+    fields
+        Ids of the fields in it; -2 for columns that were replaced.
+    column_indices
+        Column of each field; none in files of format 0.1.
+    file_major_version, file_minor_version
+        Format version.
+    file_size_bytes
+        Bytes, when known.
+    base_id
+        Base path that holds the file; this dataset when absent.
     """
 
-    __slots__ = ()
+    path: str
+    fields: list[int]
+    column_indices: list[int] = field(default_factory=list)
+    file_major_version: int = 0
+    file_minor_version: int = 0
+    file_size_bytes: int | None = None
+    base_id: int | None = None
 
-    def __init__(
-        self,
-        path: str,
-        fields: Sequence[int],
-        column_indices: Sequence[int] | None = None,
-        file_major_version: int = 0,
-        file_minor_version: int = 0,
-        file_size_bytes: int | None = None,
-        base_id: int | None = None,
-        *,
-        version: FormatVersion | None = None,
-        size: int | None = None,
-    ) -> None:
-        if version is None:
-            version = stored.storage_version(file_major_version, file_minor_version)
-        super().__init__(
-            path=path,
-            fields=tuple(fields),
-            column_indices=tuple(column_indices or ()),
-            version=version,
-            size=file_size_bytes if size is None else size,
-            base_id=base_id,
-        )
+    def __post_init__(self) -> None:
+        self.fields, self.column_indices = list(self.fields), list(self.column_indices or ())
+
+    @classmethod
+    def create(cls, dataset: OpenedVersion, path: str, *, base_id: int | None = None) -> DataFile:
+        """Describe a file that is there; its columns are found by name.
+
+        Parameters
+        ----------
+        path
+            Below ``data``, or below the base path.
+
+        Raises
+        ------
+        DataFileMissingError, SchemaError
+            It is not there, or has columns that the dataset has not.
+        """
+        from glaive.dataset.fragments.files import described_file
+
+        return described_file(dataset.snapshot, path, base_id)
 
     def field_ids(self) -> list[int]:
         """Ids of the fields in the file."""
-        return list(self.fields)
+        return self.fields
 
     @property
-    def file_size_bytes(self) -> int | None:
-        """Bytes, when known."""
-        return self.size
-
-    @property
-    def file_major_version(self) -> int:
-        """First number of the format version."""
-        return int(self.to_wire().file_major_version)
-
-    @property
-    def file_minor_version(self) -> int:
-        """Second number of the format version."""
-        return int(self.to_wire().file_minor_version)
+    def version(self) -> FormatVersion:
+        """Format version."""
+        return stored.storage_version(self.file_major_version, self.file_minor_version)
 
     @classmethod
-    def of(cls, file: stored.DataFile) -> DataFile:
-        """The same file with the names of this class."""
-        return file if isinstance(file, cls) else cls(**_facts(file))
+    def of(cls, file: stored.DataFile | DataFile) -> DataFile:
+        """From a file of a manifest."""
+        if isinstance(file, DataFile):
+            return file
+        wire = file.to_wire()
+        return cls(
+            file.path,
+            list(file.fields),
+            list(file.column_indices),
+            wire.file_major_version,
+            wire.file_minor_version,
+            file.size,
+            file.base_id,
+        )
+
+    def to_stored(self) -> stored.DataFile:
+        """The file as manifests have it."""
+        return stored.DataFile(
+            path=str(self.path),
+            fields=tuple(self.fields),
+            column_indices=tuple(self.column_indices),
+            version=self.version,
+            size=self.file_size_bytes,
+            base_id=self.base_id,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As values that JSON has."""
@@ -82,113 +124,185 @@ class DataFile(stored.DataFile):
             "column_indices": list(self.column_indices),
             "file_major_version": self.file_major_version,
             "file_minor_version": self.file_minor_version,
-            "file_size_bytes": self.size,
+            "file_size_bytes": self.file_size_bytes,
             "base_id": self.base_id,
             "path": self.path,
         }
 
 
-class DeletionFile(stored.DeletionFile):
-    """Which rows of a fragment are deleted: ``file_type`` is ``"array"`` or ``"bitmap"``."""
+@dataclass
+class DeletionFile:
+    """Which rows of a fragment are deleted.
 
-    __slots__ = ()
+    Parameters
+    ----------
+    read_version, id
+        Parts of the file's name.
+    file_type
+        ``"array"`` or ``"bitmap"``.
+    num_deleted_rows
+        Deleted rows, when known.
+    base_id
+        Base path that holds the file; this dataset when absent.
+    """
 
-    def __init__(
-        self,
-        read_version: int,
-        id: int | None = None,
-        file_type: str = "array",
-        num_deleted_rows: int | None = None,
-        base_id: int | None = None,
-        *,
-        bitmap: bool | None = None,
-        number: int | None = None,
-        rows: int | None = None,
-    ) -> None:
-        if file_type not in ("array", "bitmap"):
-            raise OptionError(f"file_type: expected 'array' or 'bitmap', found {file_type!r}")
-        super().__init__(
-            bitmap=file_type == "bitmap" if bitmap is None else bitmap,
-            read_version=read_version,
-            number=(id or 0) if number is None else number,
-            rows=num_deleted_rows if rows is None else rows,
-            base_id=base_id,
-        )
+    read_version: int
+    id: int
+    file_type: str
+    num_deleted_rows: int | None
+    base_id: int | None = None
 
-    @property
-    def id(self) -> int:
-        """Number in the file's name."""
-        return self.number
-
-    @property
-    def file_type(self) -> str:
-        """``"array"`` or ``"bitmap"``."""
-        return "bitmap" if self.bitmap else "array"
-
-    @property
-    def num_deleted_rows(self) -> int | None:
-        """Deleted rows, when known."""
-        return self.rows
+    def __post_init__(self) -> None:
+        if self.file_type not in _KINDS:
+            raise OptionError(f"file_type: expected 'array' or 'bitmap', found {self.file_type!r}")
 
     @classmethod
-    def of(cls, file: stored.DeletionFile) -> DeletionFile:
-        """The same file with the names of this class."""
-        return file if isinstance(file, cls) else cls(**_facts(file))
+    def of(cls, file: stored.DeletionFile | DeletionFile) -> DeletionFile:
+        """From a file of a manifest."""
+        if isinstance(file, DeletionFile):
+            return file
+        return cls(file.read_version, file.number, _KINDS[file.bitmap], file.rows, file.base_id)
+
+    def to_stored(self) -> stored.DeletionFile:
+        """The file as manifests have it."""
+        return stored.DeletionFile(
+            bitmap=self.file_type == "bitmap",
+            read_version=self.read_version,
+            number=self.id,
+            rows=self.num_deleted_rows,
+            base_id=self.base_id,
+        )
+
+    def path(self, fragment_id: int, base_uri: str | None = None) -> str:
+        """Path within the dataset, or below ``base_uri``."""
+        bitmap = self.file_type == "bitmap"
+        path = deletion_file_path(fragment_id, self.read_version, self.id, bitmap=bitmap)
+        return path if base_uri is None else f"{base_uri.rstrip('/')}/{path}"
 
     def asdict(self) -> dict[str, Any]:
         """As values that JSON has."""
         return {
             "read_version": self.read_version,
-            "id": self.number,
+            "id": self.id,
             "file_type": self.file_type,
-            "num_deleted_rows": self.rows,
+            "num_deleted_rows": self.num_deleted_rows,
             "base_id": self.base_id,
         }
 
-
-class FragmentMetadata(stored.Fragment):
-    """One fragment: id, files, rows, and which of them are deleted.
-
-    Stable row ids and versions of rows are kept in their wire form.
-    """
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        id: int = 0,
-        files: Iterable[stored.DataFile] = (),
-        physical_rows: int = 0,
-        deletion_file: stored.DeletionFile | None = None,
-        row_ids: bytes | None = None,
-        created_at: bytes | None = None,
-        updated_at: bytes | None = None,
-        *,
-        row_ids_in_column: bool = False,
-        updated_at_in_column: bool = False,
-        created_at_in_column: bool = False,
-    ) -> None:
-        super().__init__(
-            id=id,
-            files=tuple(map(DataFile.of, files)),
-            physical_rows=physical_rows,
-            deletion_file=None if deletion_file is None else DeletionFile.of(deletion_file),
-            row_ids=row_ids,
-            created_at=created_at,
-            updated_at=updated_at,
-            row_ids_in_column=row_ids_in_column,
-            updated_at_in_column=updated_at_in_column,
-            created_at_in_column=created_at_in_column,
-        )
+    def json(self) -> str:
+        """As JSON."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
 
     @classmethod
-    def of(cls, fragment: stored.Fragment) -> FragmentMetadata:
-        """The same fragment with the names of this class."""
-        return fragment if isinstance(fragment, cls) else cls(**_facts(fragment))
+    def from_json(cls, json: str) -> Self:
+        """Read what :meth:`json` gave.
 
-    def data_files(self) -> list[stored.DataFile]:
+        Raises
+        ------
+        OptionError
+            It is nothing of the kind.
+        """
+        from json import loads
+
+        try:
+            return cls(**loads(json))
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"expected a deletion file, found {json!r:.80} ({error})") from error
+
+
+@dataclass
+class FragmentMetadata:
+    """One fragment.
+
+    Parameters
+    ----------
+    id
+        Identity within the dataset; for new ones the commit gives it.
+    files
+        Data files: each holds other columns of all rows.
+    physical_rows
+        Rows in the files, deleted ones included.
+    deletion_file
+        Absent when no row is deleted.
+    row_id_meta
+        Stable row ids, made by :class:`glaive.fragment.RowIdSequence`.
+    created_at_version_meta, last_updated_at_version_meta
+        Versions of the rows; commits work them out.
+    overlays
+        Files with other values for single rows; glaive cannot commit any.
+    """
+
+    id: int
+    files: list[DataFile]
+    physical_rows: int
+    deletion_file: DeletionFile | None = None
+    row_id_meta: RowIdMeta | None = None
+    created_at_version_meta: RowDatasetVersionMeta | None = None
+    last_updated_at_version_meta: RowDatasetVersionMeta | None = None
+    overlays: list[DataOverlayFile] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, fragment: stored.Fragment | FragmentMetadata) -> FragmentMetadata:
+        """From a fragment of a manifest."""
+        if isinstance(fragment, FragmentMetadata):
+            return fragment
+        gone = fragment.deletion_file
+        ids, made, changed = fragment.row_ids, fragment.created_at, fragment.updated_at
+        row_ids = RowIdMeta(ids) if ids is not None or fragment.row_ids_in_column else None
+        return cls(
+            fragment.id,
+            [DataFile.of(one) for one in fragment.files],
+            fragment.physical_rows,
+            None if gone is None else DeletionFile.of(gone),
+            row_ids,
+            _versions(made, in_column=fragment.created_at_in_column),
+            _versions(changed, in_column=fragment.updated_at_in_column),
+        )
+
+    def to_stored(self) -> stored.Fragment:
+        """The fragment as manifests have it.
+
+        Raises
+        ------
+        OptionError
+            A part of it is of another kind.
+        UnsupportedFeatureError
+            It has overlays.
+        """
+        if self.overlays:
+            raise UnsupportedFeatureError(
+                f"fragment {self.id}: this version of glaive does not commit data overlays"
+            )
+        files: list[Any] = list(self.files)
+        wrong = [one for one in files if not isinstance(one, DataFile | stored.DataFile)]
+        if wrong:
+            raise OptionError(f"files of fragment {self.id}: expected DataFile, found {wrong[0]!r}")
+        gone: Any = self.deletion_file
+        if not isinstance(gone, DeletionFile | stored.DeletionFile | None):
+            raise OptionError(f"deletion_file of fragment {self.id}: found {gone!r:.60}")
+        ids, made = self.row_id_meta, self.created_at_version_meta
+        changed = self.last_updated_at_version_meta
+        return stored.Fragment(
+            id=self.id,
+            files=tuple(DataFile.of(one).to_stored() for one in files),
+            physical_rows=self.physical_rows,
+            deletion_file=None if gone is None else DeletionFile.of(gone).to_stored(),
+            row_ids=None if ids is None else ids.inline,
+            row_ids_in_column=ids is not None and ids.inline is None,
+            created_at=None if made is None else made.inline,
+            created_at_in_column=made is not None and made.inline is None,
+            updated_at=None if changed is None else changed.inline,
+            updated_at_in_column=changed is not None and changed.inline is None,
+        )
+
+    def data_files(self) -> list[DataFile]:
         """The data files."""
-        return list(self.files)
+        return self.files
+
+    @property
+    def num_deletions(self) -> int | None:
+        """Deleted rows; ``None`` when only the deletion file tells."""
+        return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
 
     @property
     def num_rows(self) -> int:
@@ -197,20 +311,21 @@ class FragmentMetadata(stored.Fragment):
 
     def to_json(self) -> dict[str, Any]:
         """As values that JSON has, in the form pylance reads."""
-        gone = self.deletion_file
+        gone, ids = self.deletion_file, self.row_id_meta
+        made, changed = self.created_at_version_meta, self.last_updated_at_version_meta
         return {
             "id": self.id,
             "files": [DataFile.of(file).to_json() for file in self.files],
-            "overlays": [],
+            "overlays": [one.to_json() for one in self.overlays],
             "physical_rows": self.physical_rows,
             "deletion_file": None if gone is None else DeletionFile.of(gone).asdict(),
-            "row_id_meta": _sequence("Inline", self.row_ids),
-            "created_at_version_meta": _sequence("inline", self.created_at),
-            "last_updated_at_version_meta": _sequence("inline", self.updated_at),
+            "row_id_meta": None if ids is None else ids.asdict(),
+            "created_at_version_meta": None if made is None else made.asdict(),
+            "last_updated_at_version_meta": None if changed is None else changed.asdict(),
         }
 
-    @classmethod
-    def from_json(cls, json_data: str | Mapping[str, Any]) -> Self:
+    @staticmethod
+    def from_json(json_data: str | Mapping[str, Any]) -> FragmentMetadata:
         """Read what :meth:`to_json` gave, as text or as values.
 
         Raises
@@ -220,15 +335,18 @@ class FragmentMetadata(stored.Fragment):
         """
         try:
             found = json.loads(json_data) if isinstance(json_data, str) else json_data
-            gone = found.get("deletion_file")
-            return cls(
+            gone, ids = found.get("deletion_file"), found.get("row_id_meta")
+            made = found.get("created_at_version_meta")
+            changed = found.get("last_updated_at_version_meta")
+            return FragmentMetadata(
                 id=found["id"],
                 files=[DataFile(**file) for file in found["files"]],
                 physical_rows=found["physical_rows"],
                 deletion_file=None if gone is None else DeletionFile(**gone),
-                row_ids=_bytes_of(found.get("row_id_meta")),
-                created_at=_bytes_of(found.get("created_at_version_meta")),
-                updated_at=_bytes_of(found.get("last_updated_at_version_meta")),
+                row_id_meta=None if ids is None else RowIdMeta.from_dict(ids),
+                created_at_version_meta=_read_versions(made),
+                last_updated_at_version_meta=_read_versions(changed),
+                overlays=[_overlay(one) for one in found.get("overlays") or ()],
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OptionError(
@@ -236,18 +354,36 @@ class FragmentMetadata(stored.Fragment):
             ) from error
 
 
-def _facts(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+def _versions(wire: bytes | None, *, in_column: bool) -> RowDatasetVersionMeta | None:
+    return RowDatasetVersionMeta(wire) if wire is not None or in_column else None
 
 
-def _sequence(key: str, content: bytes | None) -> dict[str, list[int]] | None:
-    return None if content is None else {key: list(content)}
+def _read_versions(found: Any) -> RowDatasetVersionMeta | None:
+    return None if found is None else RowDatasetVersionMeta.from_json(json.dumps(found))
 
 
-def _bytes_of(content: Mapping[str, Sequence[int]] | None) -> bytes | None:
-    if content is None:
-        return None
-    ((key, value),) = content.items()
-    if key.lower() != "inline":
-        raise ValueError(f"row ids or versions that are not inline: {key}")
-    return bytes(value)
+def _overlay(found: Mapping[str, Any]) -> DataOverlayFile:
+    file = DataFile(**found["data_file"])
+    return DataOverlayFile(file, found["offsets"], found.get("committed_version"))
+
+
+def checked_fragments(given: Any, what: str) -> list[FragmentMetadata]:
+    """Fragments that users made, as a list.
+
+    Raises
+    ------
+    OptionError
+        One of them is none.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise OptionError(f"{what}: expected a list of FragmentMetadata, found {given!r:.60}")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, FragmentMetadata | stored.Fragment):
+            raise OptionError(f"{what}: expected FragmentMetadata, found {one!r:.60}")
+    return [FragmentMetadata.of(one) for one in found]
+
+
+def stored_fragments(given: Iterable[Any], what: str) -> tuple[stored.Fragment, ...]:
+    """Fragments that users made, as manifests have them; errors as :func:`checked_fragments`."""
+    return tuple(one.to_stored() for one in checked_fragments(given, what))

@@ -1,0 +1,80 @@
+"""Data overlays: files with other values for single rows of a fragment.
+
+Transactions of other writers with overlays are read and shown; glaive makes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from glaive.errors import CorruptFileError
+from glaive.format.pb import table_pb2
+
+if TYPE_CHECKING:
+    from glaive.dataset.fragments.metadata import DataFile
+
+__all__ = ["DataOverlayFile", "read_overlay"]
+
+_MOST_ROWS: Final = 100_000_000
+"""More than is shown; a few bytes of a bitmap may stand for billions."""
+
+
+@dataclass
+class DataOverlayFile:
+    """New values for some rows of a fragment.
+
+    Parameters
+    ----------
+    data_file
+        The file with the values, one column per field.
+    offsets
+        The physical rows it has values for, each once: numbers, or one list of numbers per
+        field where they differ.
+    committed_version
+        The version it came with; ``None`` for one that is to be committed.
+    """
+
+    data_file: DataFile
+    offsets: Iterable[int] | list[Iterable[int]]
+    committed_version: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As values that JSON has."""
+        return {
+            "data_file": self.data_file.to_json(),
+            "offsets": [one if isinstance(one, int) else sorted(one) for one in self.offsets],
+            "committed_version": self.committed_version,
+        }
+
+
+def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOverlayFile:
+    """An overlay that was read; ``file`` is that of the message."""
+    if message.WhichOneof("coverage") == "field_coverage":
+        rows: Any = [_rows(one) for one in message.field_coverage.bitmaps]
+    else:
+        rows = _rows(message.shared_offset_bitmap)
+    return DataOverlayFile(file, rows, message.committed_version)
+
+
+def _rows(bitmap: bytes) -> list[int]:
+    from pyroaring import BitMap
+
+    try:
+        rows = BitMap.deserialize(bitmap)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            "rows of a data overlay",
+            expected="a roaring bitmap",
+            found=str(error),
+            where="a transaction",
+        ) from error
+    if len(rows) > _MOST_ROWS:
+        raise CorruptFileError(
+            "rows of a data overlay",
+            expected=f"at most {_MOST_ROWS}",
+            found=f"{len(rows)}",
+            where="a transaction",
+        )
+    return list(rows)
