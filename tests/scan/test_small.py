@@ -14,6 +14,7 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
+from glaive.file.v2.small_files import SmallBatch
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
@@ -173,3 +174,78 @@ def test_damage_is_told_as_by_the_reader_of_single_files(tmp_path: Path) -> None
         else:
             assert found == [row for one in single if isinstance(one, list) for row in one]
     assert told > 20
+
+
+def wordy(number: int, rows: int = 2_000) -> pa.Table:
+    """Text whose pages have FSST symbols or a dictionary each, unlike those of other files."""
+    rng = np.random.default_rng(number)
+    letters = [chr(97 + (number + at) % 26) for at in range(12)]
+    words = ["".join(rng.choice(letters, rng.integers(2, 9))) for _ in range(200)]
+    text = [" ".join(rng.choice(words, 8)) for _ in range(rows)]
+    few = [f"{number}-{word}" for word in words[:70]]
+    return pa.table(
+        {
+            "text": pa.array(text, mask=rng.random(rows) < 0.1),
+            "few": pa.array(rng.choice(few, rows), mask=rng.random(rows) < 0.1),
+            "sure": pa.array(rng.choice(few, rows)),
+            "blob": pa.array([one.encode() for one in text], pa.large_binary()),
+        }
+    )
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_pages_with_symbols_or_items_of_their_own_are_read_together(
+    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [wordy(number) for number in range(12)]
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    alone: list[int] = []
+    real = SmallBatch.alone
+
+    def counted(batch: SmallBatch, at: int, *rest: Any) -> Any:
+        alone.append(at)
+        return real(batch, at, *rest)
+
+    monkeypatch.setattr(SmallBatch, "alone", counted)
+    assert together(dataset) == [12]
+    assert dataset.to_table().equals(pa.concat_tables(tables).cast(dataset.schema))
+    assert not alone
+
+
+def test_indices_of_many_dictionaries_are_taken_from_the_right_one(tmp_path: Path) -> None:
+    tables = [wordy(number, 300) for number in range(12)]
+    dataset = store(tmp_path / "t", tables)
+    expected = pa.concat_tables(tables)
+    rows = np.random.default_rng(1).integers(0, 3_600, 500)
+    assert dataset.take(rows).to_pylist() == expected.take(rows).to_pylist()
+
+
+def as_bytes(read: Callable[[], pa.Table]) -> pa.Table:
+    """Damaged text may not be text any more, which is not looked at."""
+    return read().cast(pa.schema([("text", pa.binary()), ("few", pa.binary())]))
+
+
+def test_damaged_symbols_and_items_are_told_as_by_the_reader_of_single_files(
+    tmp_path: Path,
+) -> None:
+    tables = [wordy(number, 1_000).select(["text", "few"]) for number in range(8)]
+    dataset = store(tmp_path / "t", tables)
+    victim = sorted((tmp_path / "t" / "data").iterdir())[4]
+    sound = victim.read_bytes()
+    rng = np.random.default_rng(0)
+    told = 0
+    for at in rng.integers(0, len(sound), 60).tolist():
+        broken = bytearray(sound)
+        broken[at] ^= 1 << int(rng.integers(0, 8))
+        victim.write_bytes(broken)
+        fresh = glaive.dataset(dataset.uri)
+        reads = [partial(fresh.to_table, fragments=[fresh.get_fragment(one)]) for one in range(8)]
+        single = [outcome(partial(as_bytes, read)) for read in reads]
+        faults = [one for one in single if isinstance(one, tuple)]
+        found = outcome(partial(as_bytes, fresh.to_table))
+        if faults:
+            told += 1
+            assert found == faults[0]
+        else:
+            assert found == [row for one in single if isinstance(one, list) for row in one]
+    assert told

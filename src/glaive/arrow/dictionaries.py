@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from glaive.errors import SchemaError
 
-__all__ = ["concat_arrays", "tidy_dictionary"]
+__all__ = ["concat_arrays", "has_dictionary", "tidy_dictionary"]
+
+
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Whether a type has a dictionary, of which each array may have its own."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_dictionary(kind.storage_type)
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return pa.types.is_dictionary(kind) or any(map(has_dictionary, inner))
 
 
 def tidy_dictionary(array: Any) -> Any:

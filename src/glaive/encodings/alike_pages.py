@@ -3,31 +3,38 @@
 A page of a few rows costs far more to open than to decode. Here nothing is opened per page:
 all pages lie in one buffer, numbers tell where, and every step is one array operation or one
 codec call for all of them. Only the simplest pages are read like this, which are those that
-small files have: chunks of values without a dictionary and without lists, or plain values
-of a fixed width.
+small files have: chunks of values without lists, or plain values of a fixed width. Each page
+may have a dictionary, or FSST symbols, of its own.
 
 Specification: "Mini-block pages" and "Full-zip pages" in ``docs/format/pages.md``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.encodings.chunk_table import MAX_CHUNK_VALUES
-from glaive.encodings.miniblock_chunks import ChunkReader
+from glaive.encodings.miniblock_chunks import ChunkReader, Items
 from glaive.encodings.miniblock_form import MiniBlockForm
 from glaive.encodings.miniblock_levels import LevelReader
 from glaive.encodings.pages.full_zip import FullZipPage
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Layer, Leaf, PageReader
 from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.fsst import Fsst
+from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array
+from glaive.kernels.chunks import ChunkHeaders
+from glaive.kernels.fsst_pages import decode_pages
 from glaive.kernels.zipped import gather_pieces
 from glaive.types import Where
 
@@ -42,28 +49,62 @@ def alike(page: PageReader) -> AlikeChunks | AlikeValues | None:
     ``None`` for a page that is to be read alone.
     """
     if isinstance(page, MiniBlockPage):
-        simple = page.form.rep is None and page.form.dictionary is None
-        return AlikeChunks(page.form) if simple else None
+        form = page.form
+        if form.rep is not None:
+            return None
+        return AlikeChunks(_shape(form), form, page.num_dictionary_items)
     if isinstance(page, FullZipPage) and isinstance(page.values, Flat) and not page.index_width:
         width = page.form.width
         return None if page.form.control else AlikeValues(width, page.layers)
     return None
 
 
+def _shape(form: MiniBlockForm) -> MiniBlockForm:
+    """What forms of pages have in common that are read together: all but FSST symbols."""
+    value = form.value
+    if not isinstance(value, Fsst) or not isinstance(value.values, Plain) or form.dictionary:
+        return form
+    return _kept(replace(form, value=value.values)) if value.table.encoded else form
+
+
+@lru_cache(maxsize=64)
+def _kept(form: MiniBlockForm) -> MiniBlockForm:
+    """The first of equal forms."""
+    return form
+
+
+class _Chunks(NamedTuple):
+    """Where each chunk of all pages begins, its bytes and values; and chunks per page."""
+
+    places: Numbers
+    lengths: Numbers
+    counts: Numbers
+    per_page: Numbers
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class AlikeChunks:
-    """Mini-block pages of one form."""
+    """Mini-block pages of one shape. Of one page are its form and the items of its dictionary."""
 
+    shape: MiniBlockForm
     form: MiniBlockForm
+    items: int
 
     def __eq__(self, other: object) -> bool:
         # Forms are kept by their bytes: those that are equal are the same object.
-        return isinstance(other, AlikeChunks) and other.form is self.form
+        return isinstance(other, AlikeChunks) and other.shape is self.shape
 
     def __hash__(self) -> int:
-        return id(self.form)
+        return id(self.shape)
 
-    def read(self, data: pa.Buffer, starts: Numbers, sizes: Numbers, rows: Numbers) -> Leaf:
+    def read(
+        self,
+        data: pa.Buffer,
+        starts: Numbers,
+        sizes: Numbers,
+        rows: Numbers,
+        pages: Sequence[AlikeChunks | AlikeValues],
+    ) -> Leaf:
         """All rows of all pages, in order.
 
         Parameters
@@ -74,6 +115,8 @@ class AlikeChunks:
             Where buffer ``b`` of page ``i`` lies: ``starts[i, b]``, in bytes, within ``data``.
         rows
             Rows of each page, as its layout says.
+        pages
+            What each page is like; equal to this one.
 
         Raises
         ------
@@ -82,20 +125,26 @@ class AlikeChunks:
         """
         form = self.form
         where = Where("small files")
-        places, lengths, counts = self._chunks(data, starts, sizes, rows, where)
+        found = self._chunks(data, starts, sizes, rows, where)
         chunks = ChunkReader(form, where)
-        headers = chunks.headers(data, places, lengths)
-        values = chunks.decode(data, chunks.pieces_of(headers), counts, None)
+        headers = chunks.headers(data, found.places, found.lengths)
+        alike_pages = [page for page in pages if isinstance(page, AlikeChunks)]
+        if self.shape is not form:
+            values = _decode_text(data, headers, found, alike_pages, where)
+        else:
+            items = None
+            if form.dictionary is not None:
+                items = _items(form, data, starts, sizes, found.per_page, alike_pages, where)
+            values = chunks.decode(data, chunks.pieces_of(headers), found.counts, items)
         total = int(rows.sum())
         leaf = Leaf(values, total, total, form.layers)
         if form.definition is not None:
-            LevelReader(form, where).read_flat(leaf, data, headers, counts, 0)
+            LevelReader(form, where).read_flat(leaf, data, headers, found.counts, 0)
         return leaf
 
     def _chunks(
         self, data: pa.Buffer, starts: Numbers, sizes: Numbers, rows: Numbers, where: Where
-    ) -> tuple[Numbers, Numbers, Numbers]:
-        """Where each chunk of all pages begins, its bytes and its values."""
+    ) -> _Chunks:
         width = self.form.value_width
         per_page = sizes[:, 0] // width
         if not bool(((per_page > 0) & (per_page * width == sizes[:, 0])).all()):
@@ -122,7 +171,51 @@ class AlikeChunks:
                 "chunk words", expected="chunks with all values", found="others", where=where
             )
         counts[last] = rest
-        return starts[page, 1] + begins - begins[first][page], lengths, counts
+        return _Chunks(starts[page, 1] + begins - begins[first][page], lengths, counts, per_page)
+
+
+def _decode_text(
+    data: pa.Buffer,
+    headers: ChunkHeaders,
+    chunks: _Chunks,
+    pages: Sequence[AlikeChunks],
+    where: Where,
+) -> Block:
+    """Text of pages with FSST symbols of their own."""
+    first = pages[0].form
+    at = first.level_pieces
+    tables = [page.form.value.table for page in pages if isinstance(page.form.value, Fsst)]
+    bits = getattr(pages[0].shape.value, "offset_bits", 32)
+    strings = decode_pages(
+        tables,
+        chunks.per_page,
+        data,
+        headers.starts[at],
+        headers.sizes[at],
+        chunks.counts,
+        bits,
+        where,
+    )
+    return Variable(*strings, int(chunks.counts.sum()))
+
+
+def _items(
+    form: MiniBlockForm,
+    data: pa.Buffer,
+    starts: Numbers,
+    sizes: Numbers,
+    chunks: Numbers,
+    pages: Sequence[AlikeChunks],
+    where: Where,
+) -> Items | None:
+    """The dictionaries of all pages as one."""
+    if form.dictionary is None:
+        return None
+    counts = np.array([page.items for page in pages], np.int64)
+    block = form.dictionary.decode_blocks(data, starts[:, 2], sizes[:, 2], counts, where)
+    bases = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    return Items(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +225,14 @@ class AlikeValues:
     width: int
     layers: tuple[Layer, ...]
 
-    def read(self, data: pa.Buffer, starts: Numbers, sizes: Numbers, rows: Numbers) -> Leaf:
+    def read(
+        self,
+        data: pa.Buffer,
+        starts: Numbers,
+        sizes: Numbers,
+        rows: Numbers,
+        _pages: Sequence[AlikeChunks | AlikeValues],
+    ) -> Leaf:
         """All rows of all pages, in order; as for :class:`AlikeChunks`."""
         where = Where("small files")
         if not bool((sizes[:, 0] == rows * self.width).all()):

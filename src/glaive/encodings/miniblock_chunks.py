@@ -158,13 +158,15 @@ class ChunkReader:
             if top >= items.total:
                 raise self._beyond(items.total, f"index {top}")
             return Dictionary(block, items.block, block.count)
-        moved = np.empty_like(indices)
+        # As wide as needed to count the items of all dictionaries.
+        bits = max(block.bits, 32 if items.total > 1 << block.bits else 0)
+        moved = np.empty(block.count, f"<u{bits // 8}")
         if counts is None:
-            bad = indices >= items.limits.astype(indices.dtype)
+            bad = indices.astype(np.uint64) >= items.limits.astype(np.uint64)
             if bad.any():
                 at = int(np.argmax(bad))
                 raise self._beyond(int(items.limits[at]), f"index {indices[at]}")
-            np.add(indices, items.bases.astype(indices.dtype), out=moved)
+            np.add(indices, items.bases.astype(moved.dtype), out=moved)
         else:
             # Neighbouring chunks share a dictionary: as many steps as there are pages.
             firsts = np.flatnonzero(np.diff(items.bases, prepend=-1))
@@ -180,10 +182,8 @@ class ChunkReader:
                 top = int(indices[begin:end].max(initial=0))
                 if top >= limit:
                     raise self._beyond(limit, f"index {top}")
-                np.add(indices[begin:end], indices.dtype.type(base), out=moved[begin:end])
-        return Dictionary(
-            FixedWidth(as_buffer(moved), block.bits, block.count), items.block, block.count
-        )
+                np.add(indices[begin:end], moved.dtype.type(base), out=moved[begin:end])
+        return Dictionary(FixedWidth(as_buffer(moved), bits, block.count), items.block, block.count)
 
     def _beyond(self, limit: int, found: str) -> CorruptFileError:
         return CorruptFileError(

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.encodings.alike_pages import AlikeChunks, AlikeValues, alike
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
@@ -133,6 +134,11 @@ class SmallPage:
     opened: PageReader
     kin: AlikeChunks | AlikeValues | None
 
+    @property
+    def items(self) -> int:
+        """Items of the dictionary of a page that is read with others."""
+        return self.kin.items if isinstance(self.kin, AlikeChunks) else 0
+
 
 @lru_cache(maxsize=4096)
 def _page(raw: bytes) -> SmallPage | None:
@@ -211,7 +217,12 @@ class SmallBatch:
         """A field without lists and structs: pages of one kin at once, then the others."""
         pages, which = self.column(node)
         kins: dict[AlikeChunks | AlikeValues, int] = {}
-        codes = [-1 if one.kin is None else kins.setdefault(one.kin, len(kins)) for one in pages]
+        # The items of dictionaries stay apart where they are part of the result.
+        alone = has_dictionary(node.type)
+        codes = [
+            -1 if one.kin is None or (alone and one.items) else kins.setdefault(one.kin, len(kins))
+            for one in pages
+        ]
         code = np.array(codes)[which]
         ranges = [page.ranges for page in pages]
         done: list[tuple[Numbers, pa.Array]] = []
@@ -222,7 +233,8 @@ class SmallBatch:
             places[known] = [ranges[at] for at in known]
             places = places[which[files]]
             starts = places[:, :, 0] + self.bases[files][:, None]
-            leaf = kin.read(self.data, starts, places[:, :, 1], self.rows[files])
+            kin_of = [pages[at].kin or kin for at in which[files].tolist()]
+            leaf = kin.read(self.data, starts, places[:, :, 1], self.rows[files], kin_of)
             done.append((files, unshred_flat(node, leaf, _WHERE)))
         if len(done) == 1 and len(done[0][0]) == len(which):
             return [done[0][1]]

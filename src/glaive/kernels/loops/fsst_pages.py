@@ -1,0 +1,67 @@
+"""Loops that decode FSST text of many pages, each with symbols of its own.
+
+Doors: ``glaive.kernels.fsst_pages``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.fsst import decode
+from glaive.kernels.loops.memory import load_i64, loop
+
+__all__ = ["decode_pages"]
+
+TABLE_BYTES = 4096
+LENGTHS_AT = 2048
+
+
+@loop
+def decode_pages(
+    data: int,
+    starts: int,
+    floors: int,
+    limits: int,
+    counts: int,
+    ends: int,
+    pages: int,
+    tables: int,
+    width: int,
+    marks: int,
+    most: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+    state: int,
+) -> int:
+    """Decode the chunks of page after page; see ``decode`` for ``state`` and the result.
+
+    The chunks of page ``p`` end before chunk ``ends[p]``; its symbols and their lengths are
+    the table number ``p`` of ``tables``.
+    """
+    for page in range(pages):
+        table = tables + TABLE_BYTES * page
+        status = decode(
+            data,
+            data,
+            starts,
+            starts,
+            floors,
+            limits,
+            counts,
+            load_i64(ends + 8 * page),
+            width,
+            table,
+            table + LENGTHS_AT,
+            marks,
+            most,
+            out_width,
+            out_offsets,
+            out,
+            room,
+            state,
+        )
+        if status != -1:
+            return status
+    return np.int64(-1)

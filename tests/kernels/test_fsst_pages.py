@@ -1,0 +1,113 @@
+"""FSST text of many pages at once: as page after page decodes, on both tiers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import Tier, force_tier
+from glaive.kernels.fsst import encode_strings
+from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.strings import Strings, pack_variable
+from glaive.kernels.symbols import SymbolTable
+from glaive.types import Where
+
+HERE = Where("test.lance")
+TIERS: list[Tier] = ["numpy", "numba"]
+TABLES = [
+    SymbolTable((b"the ", b"an", b"a", b"tion", b"abcdefgh", b"\0\0\0", b"th")),
+    SymbolTable((b"a", b"bc", b"nation", b"th", b"e ")),
+    SymbolTable(()),
+]
+
+words = st.sampled_from([b"the ", b"than", b"a", b"nation ", b"abcdefghi", b"\0" * 7, b"\xff"])
+texts = st.lists(
+    st.one_of(st.lists(words, max_size=40).map(b"".join), st.binary(max_size=20)),
+    min_size=1,
+    max_size=20,
+)
+Page = tuple[int, list[bytes]]
+
+
+def strings(values: list[bytes], bits: int) -> Strings:
+    ends = np.cumsum([0, *map(len, values)])
+    return Strings(
+        pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(b"".join(values))
+    )
+
+
+def pack(pages: list[Page], bits: int) -> tuple[list[SymbolTable], list[np.ndarray], pa.Buffer]:
+    """Tables; chunks per page with starts, sizes and counts of all; and the chunks."""
+    tables, chunks, data, sizes, counts = [], [], [], [], []
+    for number, values in pages:
+        coded = encode_strings(TABLES[number], strings(values, bits), len(values))
+        packed = pack_variable(*coded, len(values), bits, target=64)
+        tables.append(TABLES[number])
+        chunks.append(len(packed.sizes))
+        data.append(packed.data.tobytes())
+        sizes.append(packed.sizes)
+        counts.append(packed.counts)
+    size = np.concatenate(sizes).astype(np.int64)
+    columns = [np.array(chunks), np.cumsum(size) - size, size, np.concatenate(counts)]
+    return tables, columns, pa.py_buffer(b"".join(data))
+
+
+def decoded(
+    tables: list[SymbolTable], columns: list[np.ndarray], data: pa.Buffer, bits: int
+) -> list[bytes]:
+    chunks, starts, sizes, counts = columns
+    found = decode_pages(tables, chunks, data, starts, sizes, counts, bits, HERE)
+    ends = np.frombuffer(found.offsets, f"<i{found.offset_bits // 8}")[: int(counts.sum()) + 1]
+    text = found.data.to_pybytes()
+    assert found.offset_bits == bits
+    assert len(text) == ends[-1]
+    return [text[a:b] for a, b in pairwise(ends)]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("bits", [32, 64])
+@given(pages=st.lists(st.tuples(st.sampled_from([0, 1, 2]), texts), min_size=1, max_size=5))
+def test_each_page_is_decoded_with_its_own_symbols(
+    tier: Tier, bits: int, pages: list[Page]
+) -> None:
+    packed = pack(pages, bits)
+    with force_tier(tier):
+        assert decoded(*packed, bits) == [value for _, values in pages for value in values]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_text_that_grows_eightfold_has_room(tier: Tier) -> None:
+    pages: list[Page] = [(2, [b"z"]), *[(0, [b"abcdefgh" * 500] * 9)] * 8]
+    with force_tier(tier):
+        found = decoded(*pack(pages, 32), 32)
+    assert found == [value for _, values in pages for value in values]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_codes_without_a_symbol_of_their_own_page_are_damage(tier: Tier) -> None:
+    tables, columns, data = pack([(0, [b"than the nation"]), (1, [b"the nation"])], 32)
+    few = [tables[0], SymbolTable((b"x",))]
+    with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
+        decoded(few, columns, data, 32)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("change", ["beyond", "short", "descending"])
+def test_chunks_that_leave_the_data_are_damage(tier: Tier, change: str) -> None:
+    tables, columns, data = pack([(0, [b"than the", b"nation"]), (1, [b"the", b"nation"])], 32)
+    if change == "beyond":
+        columns[1][-1] = data.size
+    elif change == "short":
+        columns[2][-1] = 8
+    else:
+        raw = bytearray(data.to_pybytes())
+        raw[columns[1][-1] : columns[1][-1] + 4] = (2**30).to_bytes(4, "little")
+        data = pa.py_buffer(bytes(raw))
+    with force_tier(tier), pytest.raises(CorruptFileError):
+        decoded(tables, columns, data, 32)
