@@ -43,6 +43,12 @@ class IndexKind:
     name: ClassVar[str]
     """Of the details message without ``IndexDetails``, in small letters: ``btree``."""
 
+    newest: ClassVar[int]
+    """Newest version of the kind's own format that is known; newer ones stay unused."""
+
+    marker: ClassVar[str] = ""
+    """A file that only this kind has, if any: entries of old writers do not name their kind."""
+
     def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
         """Write the segment anew into ``out``, for rows that moved.
 
@@ -53,11 +59,11 @@ class IndexKind:
         -------
         Remade or None
             None where this kind cannot be made anew without the data: its segments then
-            cover the rewritten fragments no longer.
+            cover nothing of the new fragments. Kinds that never can inherit this function.
 
         Raises
         ------
         CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
             A file of the segment is damaged, absent, or of a form not known here.
         """
-        raise NotImplementedError
+        return None

@@ -7,6 +7,7 @@ adding a file.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -16,7 +17,7 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.table.indices import kind_name
 
-__all__ = ["index_kind", "index_kinds", "kind_of"]
+__all__ = ["index_kind", "index_kinds", "kind_by_files", "kind_of"]
 
 _FOUND: dict[str, type[IndexKind]] = {}
 _FOLDERS = ("scalar", "text", "vector")
@@ -44,6 +45,18 @@ def index_kinds() -> dict[str, IndexKind]:
     return {name: cls() for name, cls in sorted(_FOUND.items())}
 
 
-def kind_of(entry: table_pb2.IndexMetadata) -> IndexKind | None:
-    """The kind of an entry; ``None`` if this version of glaive does not know it."""
-    return index_kinds().get(kind_name(entry.index_details.type_url))
+def kind_of(entry: table_pb2.IndexMetadata, files: Iterable[str] = ()) -> IndexKind | None:
+    """The kind of an entry; ``None`` if this version of glaive does not know it, or so new a one.
+
+    Entries without details are of old writers: what kind they are, their ``files`` tell.
+    """
+    name = kind_name(entry.index_details.type_url)
+    found = index_kinds().get(name) if name else kind_by_files(files)
+    return found if found is not None and entry.index_version <= found.newest else None
+
+
+def kind_by_files(names: Iterable[str]) -> IndexKind | None:
+    """The kind that has one of these files, and no other kind has it."""
+    present = frozenset(names)
+    kinds = index_kinds().values()
+    return next((one for one in kinds if one.marker and one.marker in present), None)

@@ -5,37 +5,89 @@ Specification: "Rows that moved in indices" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import DataFileMissingError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import AddressMap
+from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.table.indices import covered_fragments, holds_addresses
-from glaive.table.reuse import REUSE_INDEX, MovedGroup
+from glaive.table.reuse import REUSE_INDEX, MovedGroup, followed, moves_before
 
-__all__ = ["needs_remap", "remap_segments"]
+__all__ = ["RemappedIndices", "holds_moved", "needs_remap", "pinned_fragments", "remap_segments"]
 
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 
+@dataclass(frozen=True, slots=True)
+class RemappedIndices:
+    """What an operation that replaces fragments has to say of indices.
+
+    Parameters
+    ----------
+    rewritten
+        Segments that were made anew, as on the wire.
+    coverage
+        Fragments they cover, by uuid, where their entries before did not say.
+    writers
+        What wrote them.
+    """
+
+    rewritten: tuple[Rewritten, ...] = ()
+    coverage: Mapping[bytes, frozenset[int]] = field(default_factory=dict)
+    writers: tuple[SegmentWriter, ...] = ()
+
+    def discard(self) -> None:
+        """Remove the files, if no manifest is going to name them."""
+        for one in self.writers:
+            one.abort()
+
+
+def holds_moved(manifest: Manifest, fragments: Iterable[int]) -> bool:
+    """Whether a segment holds, or may hold, addresses of rows in these fragments."""
+    touched = frozenset(fragments)
+    return any(needs_remap(manifest, one, touched) for one in followed(manifest.indices))
+
+
 def needs_remap(manifest: Manifest, entry: Entry, touched: frozenset[int]) -> bool:
-    """Whether a segment holds addresses of rows in ``touched`` fragments."""
+    """Whether a segment holds addresses of rows in ``touched`` fragments, or may."""
     if entry.name == REUSE_INDEX:
         return False
     if manifest.uses(Feature.STABLE_ROW_IDS) and not holds_addresses(entry):
         return False
     covered = covered_fragments(entry)
-    return covered is not None and not covered.isdisjoint(touched)
+    return covered is None or not covered.isdisjoint(touched)
+
+
+def pinned_fragments(manifest: Manifest) -> frozenset[int]:
+    """Fragments under an index of a kind, or a version of it, that is not known here.
+
+    Where row ids are addresses, they are not to be moved: the index would be lost to those
+    who know it.
+    """
+    if manifest.uses(Feature.STABLE_ROW_IDS):
+        return frozenset()
+    pinned: set[int] = set()
+    for entry in followed(manifest.indices):
+        named = entry.name != REUSE_INDEX and entry.index_details.type_url
+        if named and kind_of(entry) is None:
+            pinned |= covered_fragments(entry) or frozenset()
+    return frozenset(pinned)
 
 
 def remap_segments(
     store: ObjectStore, manifest: Manifest, groups: Sequence[MovedGroup]
-) -> tuple[Rewritten, ...]:
+) -> RemappedIndices:
     """Write the segments of ``manifest`` anew that hold addresses of rows in these groups.
 
     Parameters
@@ -44,46 +96,85 @@ def remap_segments(
         The dataset's own: new segments are written there, wherever the old ones are.
     groups
         Old addresses of the rows that are left, fragments they were in, those they are in.
+        Where :func:`holds_moved` said that no segment needs them, the addresses are empty.
 
     Returns
     -------
-    tuple
-        What the operation that replaces the fragments has to say of indices. No manifest
-        names the new files before it is committed.
+    RemappedIndices
+        For the operation that replaces the fragments; until it is committed, no manifest
+        names the new files.
 
     Raises
     ------
-    CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
+    CorruptFileError, NotLanceError, UnsupportedFeatureError
         A segment cannot be read; all new files were removed.
 
     Notes
     -----
-    Memory: eight bytes per moved row, and one segment.
+    A segment with a file that does not exist is left as it is, and so covers nothing of the
+    new fragments. Memory: eight bytes per moved row, and one segment.
     """
+    groups = [one for one in groups if one[0]]
     touched = frozenset(one.id for _, old, _ in groups for one in old)
-    entries = [one for one in manifest.indices if needs_remap(manifest, one, touched)]
+    entries = [one for one in followed(manifest.indices) if needs_remap(manifest, one, touched)]
     if not entries:
-        return ()
+        return RemappedIndices()
     moved = AddressMap.of(groups)
-    made: list[Rewritten] = []
+    for before in reversed(moves_before(store, manifest)):
+        moved = moved.after(AddressMap.of(before, manifest.where))
+    rewritten: list[Rewritten] = []
+    coverage: dict[bytes, frozenset[int]] = {}
     writers: list[SegmentWriter] = []
     try:
         for entry in entries:
-            writers.append(SegmentWriter(store, manifest.data_format))
-            rewritten = _remake(Segment.of(store, manifest, entry), moved, writers[-1])
-            if rewritten is not None:
-                made.append(rewritten)
+            writer = SegmentWriter(store, manifest.data_format)
+            writers.append(writer)
+            seen = _Seen.watching(moved)
+            made = _remake(Segment.of(store, manifest, entry), seen, writer)
+            if made is not None:
+                rewritten.append(made)
+                if covered_fragments(entry) is None:
+                    coverage[made.new_id.uuid] = frozenset(seen.fragments)
     except BaseException:
         for writer in writers:
             writer.abort()
         raise
-    return tuple(made)
+    return RemappedIndices(tuple(rewritten), coverage, tuple(writers))
+
+
+class _Seen(AddressMap):
+    """A map that notes in which fragments rows are that it was asked for."""
+
+    __slots__ = ("fragments",)
+
+    fragments: set[int]
+
+    @classmethod
+    def watching(cls, moved: AddressMap) -> _Seen:
+        one = cls(moved.steps)
+        one.fragments = set()
+        return one
+
+    def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+        found, kept = super().apply(addresses)
+        self.fragments.update(np.unique(found[kept] >> np.uint64(32)).tolist())
+        return found, kept
 
 
 def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritten | None:
     entry = segment.entry
-    kind = kind_of(entry)
-    remade = None if kind is None else kind.remap(segment, moved, out)
+    kind = kind_of(entry, () if entry.index_details.type_url else segment.sizes())
+    try:
+        remade = None if kind is None else kind.remap(segment, moved, out)
+    except DataFileMissingError as error:
+        _LOG.warning(
+            "Index %r does not cover the compacted fragments any more, for a file of it is "
+            "missing: %s",
+            entry.name,
+            error,
+        )
+        out.abort()
+        return None
     if remade is None:
         return None
     version = entry.index_version if remade.version is None else remade.version
@@ -94,3 +185,6 @@ def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritte
     if remade.details is not None:
         message.new_index_details.value = remade.details
     return message
+
+
+_LOG = logging.getLogger(__name__)

@@ -91,6 +91,22 @@ class IndexFile:
                     where=self.path,
                 )
 
+    def check_present(self, column: pa.ChunkedArray) -> None:
+        """Make sure that a column has no nulls.
+
+        Raises
+        ------
+        CorruptFileError
+            It has.
+        """
+        if column.null_count:
+            raise CorruptFileError(
+                "entries of an index",
+                expected="a value for each",
+                found=f"{column.null_count} nulls",
+                where=self.path,
+            )
+
     def number(self, key: str, default: int | None = None) -> int:
         """A whole number of the metadata.
 
@@ -298,6 +314,11 @@ class SegmentWriter:
         data = segment.store.get(f"{segment.folder}/{name}")
         self.store.put(f"{self.folder}/{name}", [data])
         self._sizes[name] = data.size
+
+    def put(self, name: str, parts: Sequence[bytes]) -> None:
+        """Write a file that is no Lance file of 2.x."""
+        self.store.put(f"{self.folder}/{name}", parts)
+        self._sizes[name] = sum(map(len, parts))
 
     def took(self, name: str, size: int) -> None:
         """Note a finished file."""

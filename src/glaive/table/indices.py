@@ -8,7 +8,7 @@ Specification: "Building the manifest" in ``docs/format/transactions.md``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
@@ -18,6 +18,7 @@ from glaive.table.protocol import Conflict
 __all__ = [
     "covered_fragments",
     "encode_indices",
+    "follow_groups",
     "follow_moved",
     "has_covering_fields",
     "holds_addresses",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 Entry = table_pb2.IndexMetadata
+Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 
 def covered_fragments(entry: Entry) -> frozenset[int] | None:
@@ -155,8 +157,10 @@ _ADDRESSES_FROM = {
     "bitmap": 1,
     "bloomfilter": 0,
     "btree": 1,
+    "fm": 0,
     "json": 1,
     "labellist": 2,
+    "minhashlsh": 1,
     "ngram": 1,
     "rtree": 1,
     "zonemap": 0,
@@ -167,9 +171,10 @@ _ADDRESSES_FROM = {
 def remap(
     entries: Iterable[Entry],
     groups: Sequence[tuple[frozenset[int], frozenset[int]]],
-    rewritten: Sequence[table_pb2.Transaction.Rewrite.RewrittenIndex],
+    rewritten: Sequence[Rewritten],
     *,
     keeps_all: bool,
+    coverage: Mapping[bytes, frozenset[int]] | None = None,
 ) -> list[Entry]:
     """Entries after fragments were rewritten.
 
@@ -181,32 +186,62 @@ def remap(
         Indices that were made anew for the new row addresses.
     keeps_all
         Whether row ids outlive a rewrite: indices that hold ids, not addresses, stay right.
+    coverage
+        Fragments that indices made anew cover, by uuid, where the entry before did not say.
+
+    Notes
+    -----
+    Where row ids are addresses, an index that was not made anew keeps naming the old
+    fragments: these are gone, and so it covers none of the new.
     """
     anew = {one.old_id.uuid: one for one in rewritten}
+    removed = frozenset(one for old, _ in groups for one in old)
     kept = []
     for entry in entries:
         made = anew.get(entry.uuid.uuid)
-        covered = covered_fragments(entry)
-        if made is not None:
-            changed = Entry()
-            changed.CopyFrom(entry)
-            changed.uuid.CopyFrom(made.new_id)
-            if made.HasField("new_index_details"):
-                changed.index_details.CopyFrom(made.new_index_details)
-            changed.index_version = made.new_index_version
-            if made.new_index_files:
-                del changed.files[:]
-                changed.files.extend(made.new_index_files)
-            entry = changed  # noqa: PLW2901  # the same entry, moved to its new folder
-        if covered is not None and (made is not None or (keeps_all and not holds_addresses(entry))):
-            after = covered
-            for old, new in groups:
-                if old and old <= covered:
-                    after = (after - old) | new
-            if after != covered:
-                entry = with_covered(entry, after)  # noqa: PLW2901  # as above
-        kept.append(entry)
+        before = covered_fragments(entry)
+        changed = entry if made is None else _made_anew(entry, made)
+        after = before
+        if before is None:
+            after = None if made is None else (coverage or {}).get(made.new_id.uuid, frozenset())
+        elif made is not None or (keeps_all and not holds_addresses(entry)):
+            after = _moved(before, groups)
+        elif keeps_all:
+            after = before - removed
+        kept.append(changed if after == before else with_covered(changed, after or ()))
     return kept
+
+
+def _moved(
+    covered: frozenset[int], groups: Iterable[tuple[frozenset[int], frozenset[int]]]
+) -> frozenset[int]:
+    """Fragments covered after groups moved: the new ones for groups covered as a whole."""
+    for old, new in groups:
+        if old and old <= covered:
+            covered = (covered - old) | new
+    return covered
+
+
+def follow_groups(entry: Entry, groups: Iterable[tuple[frozenset[int], frozenset[int]]]) -> Entry:
+    """The entry with the new fragments of groups whose old ones it covered."""
+    before = covered_fragments(entry)
+    after = None if before is None else _moved(before, groups)
+    return entry if after is None or after == before else with_covered(entry, after)
+
+
+def _made_anew(entry: Entry, made: Rewritten) -> Entry:
+    """The entry with another folder, which is below the dataset's own root."""
+    changed = Entry()
+    changed.CopyFrom(entry)
+    changed.ClearField("base_id")
+    changed.uuid.CopyFrom(made.new_id)
+    if made.HasField("new_index_details"):
+        changed.index_details.CopyFrom(made.new_index_details)
+    changed.index_version = made.new_index_version
+    if made.new_index_files:
+        del changed.files[:]
+        changed.files.extend(made.new_index_files)
+    return changed
 
 
 def rewritten_under(

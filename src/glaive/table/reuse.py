@@ -24,8 +24,17 @@ from glaive.format.wire import DecodeError
 from glaive.io.store import ObjectStore
 from glaive.table.bases import base_of
 from glaive.table.bitmaps import bitmap_of
+from glaive.table.indices import follow_groups
 
-__all__ = ["REUSE_INDEX", "MovedGroup", "address_map", "reuse_entry"]
+__all__ = [
+    "REUSE_INDEX",
+    "MovedGroup",
+    "Reused",
+    "address_map",
+    "followed",
+    "moves_before",
+    "reuse_entry",
+]
 
 REUSE_INDEX = "__lance_frag_reuse"
 """Name of the entry of the index section."""
@@ -87,6 +96,59 @@ def reuse_entry(
     entry.index_details.type_url = _TYPE
     entry.index_details.value = _DETAILS(inline=content).SerializeToString()
     return entry
+
+
+Reused = tuple[
+    bytes,
+    Sequence[_DETAILS.FragmentDigest],
+    Sequence[_DETAILS.FragmentDigest],
+]
+"""A group of an entry that stands in a manifest: as :data:`MovedGroup`, but for the fragments."""
+
+
+def moves_before(store: ObjectStore, manifest: Manifest) -> list[list[Reused]]:
+    """Groups that moved before, by compaction, oldest first, as the map of a manifest has them.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The map is of a form that this version does not know.
+    CorruptFileError
+        It cannot be read.
+    """
+    entry = next((one for one in manifest.indices if one.name == REUSE_INDEX), None)
+    if entry is None:
+        return []
+    return [
+        [(one.changed_row_addrs, one.old_fragments, one.new_fragments) for one in version.groups]
+        for version in _content(store, manifest, entry).versions
+    ]
+
+
+def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:
+    """Entries with the fragments they cover by way of the map among them.
+
+    Where an index covered all old fragments of a group, it covers the new ones instead. A
+    map that is not in the entry itself, or of a later form, is left to its readers.
+    """
+    entry = next((one for one in entries if one.name == REUSE_INDEX), None)
+    if entry is None or entry.index_version:
+        return list(entries)
+    try:
+        versions = _DETAILS.FromString(entry.index_details.value).inline.versions
+    except DecodeError as error:
+        raise CorruptFileError(
+            "map of moved rows",
+            expected="a protobuf message",
+            found=str(error),
+            where=f"the index section, entry {REUSE_INDEX}",
+        ) from error
+    groups = [
+        (frozenset(d.id for d in one.old_fragments), frozenset(d.id for d in one.new_fragments))
+        for version in versions
+        for one in version.groups
+    ]
+    return [one if one is entry else follow_groups(one, groups) for one in entries]
 
 
 def _digest(fragment: Fragment) -> table_pb2.FragmentReuseIndexDetails.FragmentDigest:

@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import OptionError
+from glaive.index.remap import pinned_fragments
 from glaive.table.indices import covered_fragments
-from glaive.table.reuse import REUSE_INDEX
+from glaive.table.reuse import REUSE_INDEX, followed
 
 if TYPE_CHECKING:
     from glaive.dataset.compaction.task import RewriteResult
@@ -44,8 +45,9 @@ class CompactionOptions:
     materialize_deletions, materialize_deletions_threshold
         Whether fragments of whose rows a greater share is deleted are candidates.
     defer_index_remap
-        Whether indices are left as they are, beside a map of where rows went. Always so
-        where row ids are addresses: indices are not made anew here.
+        Whether indices are left as they are, beside a map of where rows went; otherwise
+        those that hold row addresses are made anew. Not for datasets with stable row ids,
+        where it changes nothing.
     num_threads
         Accepted; the cores decide.
     batch_size
@@ -215,9 +217,11 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
     ids = manifest.fragment_ids.tolist()
     physical = manifest.physical_rows.tolist()
     covered = [
-        covered_fragments(one) or frozenset() for one in manifest.indices if one.name != REUSE_INDEX
+        covered_fragments(one) or frozenset()
+        for one in followed(manifest.indices)
+        if one.name != REUSE_INDEX
     ]
-    excluded = frozenset(options.excluded_fragment_ids)
+    excluded = pinned_fragments(manifest).union(options.excluded_fragment_ids)
     run: list[int] = []
     cover: list[bool] | None = None
     for position, fragment_id in enumerate(ids):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.compaction.plan import CompactionTask
 from glaive.dataset.fragments.metadata import FragmentMetadata, stored_fragments
-from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.source import Rows
 from glaive.dataset.writing.write import find_target, write_fragments
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import Feature
@@ -28,6 +29,8 @@ from glaive.format.rowids import (
     select_row_ids,
 )
 from glaive.index.remap import holds_moved, remap_segments
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
 from glaive.scan.view import Views
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
@@ -123,31 +126,30 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         )
     manifest = dataset.manifest
     options = task.options
-    old = [manifest.fragment(manifest.position_of(one)) for one in task.fragment_ids]
+    positions = list(dataset.snapshot.positions_of(task.fragment_ids))
+    old = list(map(manifest.fragment, positions))
     writing = WriteOptions(
         mode="append",
         max_rows_per_group=options.max_rows_per_group,
         max_bytes_per_file=options.max_bytes_per_file,
         data_storage_version=options.data_storage_version,
     )
-    rows = sum(int(dataset.snapshot.live_counts[manifest.position_of(one.id)]) for one in old)
+    rows = int(dataset.snapshot.live_counts[positions].sum())
     # As many fragments as fill, all of one size but for a row.
     count = max(1, rows // options.target_rows_per_fragment)
     most = max(1, -(-rows // count))
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
     schema = manifest.schema.to_arrow()
     target = find_target(dataset.store, schema, writing, manifest)
-    reading: dict[str, Any] = {"batch_size": options.batch_size or _BATCH}
-    scanner = Scanner.of(
-        Views(dataset.snapshot),
+    reading = ScanOptions.of(
         fragments=task.fragment_ids,
         blob_handling="all_binary",
         use_cache=False,
-        **reading,
+        batch_size=options.batch_size,
     )
-    batches = _together(scanner.to_batches())
+    pieces = make_query(Views(dataset.snapshot), reading).pieces()
     new = write_fragments(
-        dataset.store, batches, target.schema, writing, target.version, target.dictionaries
+        dataset.store, _together(pieces), target.schema, writing, target.version, target.dictionaries
     )
     new = [one for one in new if one.physical_rows]
     if manifest.uses(Feature.STABLE_ROW_IDS):
@@ -166,36 +168,33 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
     return RewriteResult(task.read_version, metrics, before, after, moved, deferred)
 
 
-_BATCH = 128 * 1024
-"""Rows read at a time."""
-
+_PIECE_ROWS = 64 * 1024
 _PIECE_BYTES = 16 * 1024 * 1024
 
 
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _together(pieces: Iterator[Rows]) -> Iterator[Rows]:
     """The same rows in fewer batches: of small ones, each costs more than its rows do."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
+    for batch in pieces:
+        if isinstance(batch, pa.Table):
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+            yield batch
+            continue
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _BATCH // 2 or size >= _PIECE_BYTES:
+        if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
             yield from _joined(waiting)
             waiting, rows, size = [], 0, 0
     yield from _joined(waiting)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    if len(batches) < 2 or any(map(_has_items, batches[0].schema.types)):
+    if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
         return batches
     return pa.Table.from_batches(batches).combine_chunks().to_batches()
-
-
-def _has_items(kind: pa.DataType) -> bool:
-    """Whether a type has a dictionary, of which each batch may have its own."""
-    inner = [kind.field(at).type for at in range(kind.num_fields)]
-    return pa.types.is_dictionary(kind) or any(map(_has_items, inner))
 
 
 def commit_rewrites(
@@ -235,7 +234,7 @@ def commit_rewrites(
         old = stored_fragments(one.original_fragments, "original_fragments")
         groups.append(RewriteGroup(old, tuple(numbered)))
         moved.append((one.moved, old, numbered))
-    if any(one.deferred for one in rewrites):
+    if all(one.deferred for one in rewrites):
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
         return commit_operation(base, Rewrite(groups=tuple(groups), reuse_index=entry)), total
     indices = remap_segments(dataset.store, base.manifest, moved)

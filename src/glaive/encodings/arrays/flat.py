@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Flat", "fixed_bits"]
 
 _SCHEMES: dict[str, Scheme] = {"zstd": "zstd", "lz4": "lz4"}
+_PLAIN = "none"
 
 
 @array_encoding
@@ -68,7 +69,7 @@ class Flat(ArrayEncoding):
                 where=page.where,
             )
         scheme = None
-        if message.HasField("compression"):
+        if message.HasField("compression") and message.compression.scheme != _PLAIN:
             scheme = _SCHEMES.get(message.compression.scheme)
             if scheme is None:
                 raise UnsupportedFeatureError(

@@ -29,6 +29,8 @@ class BTree(IndexKind):
     """Values in order."""
 
     name: ClassVar[str] = "btree"
+    newest: ClassVar[int] = 1
+    marker: ClassVar[str] = LOOKUP
 
     def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
         """Write the pages without rows that are gone, and their bounds anew."""
@@ -42,6 +44,7 @@ class BTree(IndexKind):
         pages = segment.open(PAGES)
         pages.check(values=None, ids=pa.uint64())
         rows = pages.read(["values", "ids"])
+        pages.check_present(rows["ids"])
         found, kept = moved.apply(addresses_of(rows["ids"]))
         left = rows if kept.all() else rows.take(np.flatnonzero(kept))
         at = left.schema.get_field_index("ids")

@@ -5,6 +5,7 @@ Specification: "Rewrite" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -19,6 +20,7 @@ from glaive.table.indices import encode_indices, remap, rewritten_under
 from glaive.table.others import conflict_on, overlap, unknown
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
+from glaive.table.reuse import followed
 
 __all__ = ["Rewrite", "RewriteGroup"]
 
@@ -56,6 +58,9 @@ class Rewrite(TableOperation):
     reuse_index
         Entry that maps old row addresses to new ones, if indices are left as they are. It is
         not part of the message.
+    coverage
+        Fragments that indices made anew cover, by uuid, where their entries before did not
+        say. Not part of the message either.
     """
 
     wire_name: ClassVar[str] = "rewrite"
@@ -63,6 +68,7 @@ class Rewrite(TableOperation):
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[table_pb2.Transaction.Rewrite.RewrittenIndex, ...] = ()
     reuse_index: table_pb2.IndexMetadata | None = None
+    coverage: Mapping[bytes, frozenset[int]] | None = None
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.Rewrite) -> Self:
@@ -132,7 +138,13 @@ class Rewrite(TableOperation):
             added += made
             moved.append((frozenset(old), frozenset(one.id for one in made)))
         kept = edit_fragments(base, wire, removed=removed, added=added)
-        entries = remap(base.indices, moved, self.rewritten_indices, keeps_all=stable)
+        entries = remap(
+            followed(base.indices),
+            moved,
+            self.rewritten_indices,
+            keeps_all=stable,
+            coverage=self.coverage,
+        )
         if self.reuse_index is not None:
             entries = [one for one in entries if one.name != self.reuse_index.name]
             entries.append(self.reuse_index)
