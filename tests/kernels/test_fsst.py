@@ -181,6 +181,57 @@ def test_text_that_does_not_shrink_is_encoded() -> None:
     assert found.data.size > 40_000
 
 
+def encoded(table: SymbolTable, given_values: list[bytes], bits: int = 32) -> list[list[bytes]]:
+    """What both tiers make of the values, once it is known that they come back."""
+    found = []
+    for tier in TIERS:
+        with force_tier(tier):
+            coded = encode_strings(table, of(given_values, bits), len(given_values))
+            back = decode_strings(table, coded, len(given_values), HERE)
+        assert values(back) == given_values
+        found.append(values(coded))
+    return found
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize(
+    "size", [0, 64, 65, 16_000, 65_534, 65_535, 65_536, 70_000], ids="{}_bytes".format
+)
+def test_values_of_any_length_are_encoded_among_others(size: int, bits: int) -> None:
+    others = sentences(2000)
+    long = b"the nation than a".ljust(size, b"n")[:size]
+    given_values = others[:1400] + [long] * 2 + others[1400:]
+    one, two = encoded(TABLE, given_values, bits)
+    assert one == two
+
+
+@pytest.mark.parametrize("place", [0, 17, 2999])
+def test_the_byte_that_marks_ends_may_be_in_a_value(place: int) -> None:
+    stop = TABLE.encoder.stop
+    assert stop == 255
+    given_values = sentences(3000)
+    given_values[place] = bytes([stop]) + b"the " + bytes([stop, stop])
+    one, two = encoded(TABLE, given_values)
+    assert one == two
+    assert one[place] == bytes([255, 255, 0, 255, 255, 255, 255])
+
+
+def test_symbols_may_leave_no_byte_to_mark_ends() -> None:
+    table = SymbolTable((*(bytes([byte, 255 - byte]) for byte in range(128)), b"the "))
+    assert table.encoder.stop == -1
+    one, two = encoded(table, sentences(3000))
+    assert one == two
+
+
+def test_many_empty_values_are_encoded() -> None:
+    given_values = [b""] * 200_000
+    given_values[70_000] = b"the nation"
+    with force_tier("numba"):
+        coded = encode_strings(TABLE, of(given_values), 200_000)
+        assert coded.data.to_pybytes() == bytes([0, 255, ord("n"), 2, 3])
+        assert values(decode_strings(TABLE, coded, 200_000, HERE)) == given_values
+
+
 def test_training_finds_the_same_symbols_in_both_tiers() -> None:
     text = of(sentences(400))
     tables = []
@@ -190,6 +241,15 @@ def test_training_finds_the_same_symbols_in_both_tiers() -> None:
     assert tables[0] == tables[1]
     assert 0 < len(tables[0].symbols) <= 255
     assert SymbolTable.parse(tables[0].to_bytes(), HERE) == tables[0]
+
+
+@given(texts.map(lambda some: some * 3))
+def test_training_finds_the_same_symbols_in_any_text(given_values: list[bytes]) -> None:
+    tables = []
+    for tier in TIERS:
+        with force_tier(tier):
+            tables.append(train_symbols(of(given_values, 64)))
+    assert tables[0] == tables[1]
 
 
 def test_trained_symbols_shrink_text_to_less_than_half() -> None:

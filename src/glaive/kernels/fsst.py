@@ -35,8 +35,8 @@ _SAMPLE_BYTES: Final = 512
 _STREAM_BYTES: Final = 65_536
 """Codes up to which a run is decoded as one stream; there is a mark for every second."""
 
-_BATCH_BYTES: Final = 32_768
-"""Text encoded at a time: small enough to stay in the nearest caches."""
+_BATCH_BYTES: Final = 65_536
+"""Text encoded at a time: small enough to stay in the nearer caches."""
 
 _TINY: Final = 4
 _TINY_BYTES: Final = 512
@@ -265,8 +265,9 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     out_bits = 64 if 2 * size > MAX_32 else bits
     if out_bits != bits:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
-    scratch = np.empty(4 * _BATCH_BYTES + 32, np.uint8)
-    tables = [*(address(part) for part in table.encoder), address(scratch), _BATCH_BYTES]
+    parts, stop = table.encoder
+    scratch = np.empty(16 * _BATCH_BYTES + 1024, np.uint8)
+    tables = [address(parts), stop, address(scratch), _BATCH_BYTES]
     written = allocate((count + 1) * (out_bits // 8))
     as_offsets(written, out_bits)[0] = 0
     room = size * 3 // 4 + 4096

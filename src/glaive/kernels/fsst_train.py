@@ -38,18 +38,16 @@ MIN_SAMPLE: Final = 8192
 WINDOW: Final = 512
 """Bytes taken from one value at most."""
 
-ROUNDS: Final = ((0.03, 1.0), (0.1, 1.0), (0.3, 1.0), (0.5, 1.0), *((1.0, 0.8),) * 6)
-"""Share of the sample used in each round, and weight of joined pairs.
+ROUNDS: Final = ((0.03, 10), (0.1, 10), (0.3, 10), (0.5, 10), *((1.0, 8),) * 4, (1.0, 0))
+"""Share of the sample used in each round, and weight of joined pairs in tenths.
 
 Early rounds only find short symbols. Later a pair must promise more than a symbol in use:
 otherwise good ones make way for many that each help a little, and every other table is bad.
+The last round only measures.
 """
 
 MIN_COUNT: Final = 3
 """Occurrences in the whole sample below which a symbol does not pay."""
-
-CANDIDATES: Final = 2048
-"""Symbols considered for a table: those with most gain, some of them twice."""
 
 BYTE_BOOST: Final = 8
 """Weight of one-byte symbols: without one, the byte costs an escape."""
@@ -85,52 +83,60 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
     ``text_bytes`` will be encoded with it: where those need the compiled loop, so does training.
     """
     count = len(as_offsets(sample.offsets, 64)) - 1
+    rounds = [
+        (min(count, max(1, round(count * share))), max(1, round(MIN_COUNT * share)), weight)
+        for share, weight in ROUNDS
+    ]
+    if use_loops(max(sample.data.size, text_bytes) // 8):
+        return _train_loops(sample, np.array(rounds, np.int64))
     table = best = SymbolTable(())
     smallest = 2 * sample.data.size
-    for share, weight in (*ROUNDS, (1.0, 0.0)):
-        steps, firsts = _split(table, sample, max(1, round(count * share)), text_bytes)
-        if share == 1.0:
+    for values, least, weight in rounds:
+        steps, firsts = _split(table, sample, values)
+        if values == count:
             # A step is one byte, a literal two. Later tables are mostly, not always, better.
             size = len(steps) + int(np.count_nonzero(steps < 256))
             if size < smallest:
                 best, smallest = table, size
         if len(steps) == 0 or not weight:
             break
-        table = _choose(table, steps, firsts, share, weight)
+        table = _choose(table, steps, firsts, least, weight)
     return best
 
 
+def _train_loops(sample: Strings, rounds: NDArray[np.int64]) -> SymbolTable:
+    from glaive.kernels.loops import fsst_train as loops
+
+    size = sample.data.size
+    memory = np.zeros(loops.memory_size(size), np.uint8)
+    words, sizes = np.empty(MAX_SYMBOLS, np.uint64), np.empty(MAX_SYMBOLS, np.int64)
+    source = [address(sample.offsets), address(sample.data), size]
+    count = len(as_offsets(sample.offsets, 64)) - 1
+    plan = [address(rounds), len(rounds), count]
+    made = loops.train(*source, *plan, *[address(part) for part in (memory, words, sizes)])
+    return SymbolTable.of(words[:made], sizes[:made])
+
+
 def _split(
-    table: SymbolTable, sample: Strings, count: int, text_bytes: int
+    table: SymbolTable, sample: Strings, count: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
     """Encode the first ``count`` values into steps, with the first step of each value."""
-    ends = as_offsets(sample.offsets, 64)
-    count = min(count, len(ends) - 1)
-    size = int(ends[count]) if count else 0
     firsts = np.empty(count, np.int64)
-    if not use_loops(max(size, text_bytes) // 8):
-        memory = memoryview(sample.data)
-        bounds = ends[: count + 1].tolist()
-        found: list[int] = []
-        for i in range(count):
-            firsts[i] = len(found)
-            found += split_value(table, bytes(memory[bounds[i] : bounds[i + 1]]))
-        return np.array(found, np.uint16), firsts
-    from glaive.kernels.loops import fsst_encode as loops
-
-    steps = np.empty(size, np.uint16)
-    source = [address(sample.offsets), 8, address(sample.data), count]
-    tables = [address(part) for part in table.encoder]
-    made = loops.split(*source, *tables, *[address(steps), address(firsts)])
-    return steps[:made], firsts
+    memory = memoryview(sample.data)
+    bounds = as_offsets(sample.offsets, 64)[: count + 1].tolist()
+    found: list[int] = []
+    for i in range(count):
+        firsts[i] = len(found)
+        found += split_value(table, bytes(memory[bounds[i] : bounds[i + 1]]))
+    return np.array(found, np.uint16), firsts
 
 
 def _choose(
     table: SymbolTable,
     steps: NDArray[np.uint16],
     firsts: NDArray[np.int64],
-    share: float,
-    weight: float,
+    least: int,
+    weight: int,
 ) -> SymbolTable:
     """Keep what covers most: of the steps themselves, and of joined pairs by their weight."""
     words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
@@ -142,7 +148,6 @@ def _choose(
     # A symbol's first byte counts too: it might be better to stop there.
     times = np.bincount(walked, minlength=512)
     times += np.bincount(head[walked[sizes[walked] > 1]], minlength=512)
-    least = max(1, round(MIN_COUNT * share))
     kept = np.flatnonzero(times >= least)
     found_words, found_sizes = [words[kept]], [sizes[kept]]
     gains = [times[kept] * sizes[kept] * np.where(sizes[kept] == 1, BYTE_BOOST, 1)]
@@ -158,7 +163,7 @@ def _choose(
     left, right = pairs >> 9, pairs & 511
     found_words.append(words[left] | words[right] << (8 * sizes[left]).astype(np.uint64))
     found_sizes.append(np.minimum(sizes[left] + sizes[right], MAX_SYMBOL_BYTES))
-    gains.append((occurs * found_sizes[1] * weight).astype(np.int64))
+    gains.append(occurs * found_sizes[1] * weight // 10)
     return _best(np.concatenate(found_words), np.concatenate(found_sizes), np.concatenate(gains))
 
 
@@ -166,9 +171,6 @@ def _best(
     words: NDArray[np.uint64], sizes: NDArray[np.int64], gains: NDArray[np.int64]
 ) -> SymbolTable:
     """Make a table of the symbols with most gain; one for each slot of the encoder."""
-    if len(words) > CANDIDATES:
-        kept = np.argpartition(-gains, CANDIDATES)[:CANDIDATES]
-        words, sizes, gains = words[kept], sizes[kept], gains[kept]
     order = np.lexsort((sizes, words))
     words, sizes, gains = words[order], sizes[order], gains[order]
     new = np.ones(len(words), np.bool_)

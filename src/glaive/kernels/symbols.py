@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ __all__ = [
     "MAX_SYMBOLS",
     "MAX_SYMBOL_BYTES",
     "NO_LENGTH",
+    "Encoder",
     "SymbolTable",
     "slot_of",
     "slots_of",
@@ -43,6 +44,18 @@ _TABLE_BYTES: Final = 2312
 _MAGIC: Final = 0x46535354
 _SWITCH: Final = 1 << 24
 _SLOTS: Final = 1024
+_SLOT_SHIFT: Final = 22
+_MIX: Final = 0x9E3779B1
+
+
+class Encoder(NamedTuple):
+    """What the encoding loop looks into; see ``glaive.kernels.loops.fsst_encode``.
+
+    ``stop`` is a byte that no symbol has, or -1 where there is none.
+    """
+
+    tables: NDArray[np.uint8]
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -118,25 +131,35 @@ class SymbolTable:
         return lengths
 
     @cached_property
-    def encoder(self) -> tuple[NDArray[np.uint64], NDArray[np.uint16]]:
+    def encoder(self) -> Encoder:
         """Slots by the hash of three bytes; entries by two bytes, then by a last byte.
 
         Of several symbols with the same slot the first wins.
         """
         number = len(self.symbols)
         words, sizes = self.words[:number], self.lengths[:number]
-        entries = (sizes << 8 | np.arange(number)).astype(np.uint16)
-        singles = np.full(256, 1 << 8 | ESCAPE, np.uint16)
+        entries = (np.arange(number) | 1 << 16 | sizes << 20).astype(np.uint32)
+        singles = (ESCAPE | np.arange(256) << 8 | 2 << 16 | 1 << 20).astype(np.uint32)
         singles[words[sizes == 1]] = entries[sizes == 1]
+        free = sorted(set(range(256)).difference(b"".join(self.symbols)))
+        stop = free[-1] if free else -1
+        if free:
+            # Takes no room, and says by a 4 that a value has ended.
+            singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
         pairs = np.tile(singles, 257)
         pairs[words[sizes == 2]] = entries[sizes == 2]
-        slots = np.zeros((_SLOTS, 3), np.uint64)
-        slots[:, 0] = 1
+        # What has the slot of a word is not the word that a free slot holds.
+        slots = np.ones((2, _SLOTS), np.uint64)
+        slots[0, slot_of(1)] = 2
+        slots[1] = 0
         # Backwards: of several assignments to one place the last one stays.
         long = np.flatnonzero(sizes > 2)[::-1]
-        masks = ~np.uint64(0) >> (64 - 8 * sizes[long]).astype(np.uint64)
-        slots[slots_of(words[long])] = np.column_stack((words[long], masks, entries[long]))
-        return slots, pairs
+        places = slots_of(words[long])
+        slots[0, places] = words[long]
+        slots[1, places] = entries[long] | (64 - 8 * sizes[long]).astype(np.uint64) << np.uint64(32)
+        return Encoder(
+            np.concatenate((slots.reshape(-1).view(np.uint8), pairs.view(np.uint8))), stop
+        )
 
     @cached_property
     def lookups(
@@ -155,13 +178,13 @@ class SymbolTable:
 
 def slot_of(word: int) -> int:
     """Number of the slot for symbols that begin with the three low bytes of ``word``."""
-    return ((word & 0xFFFFFF) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 54
+    return ((word & 0xFFFFFF) << 8) * _MIX % 2**32 >> _SLOT_SHIFT
 
 
 def slots_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Do as ``slot_of`` for many symbols."""
-    hashes = (words & np.uint64(0xFFFFFF)) * np.uint64(0x9E3779B97F4A7C15)
-    return (hashes >> np.uint64(54)).astype(np.int64)
+    hashes = (words.astype(np.uint32) << np.uint32(8)) * np.uint32(_MIX)
+    return (hashes >> np.uint32(_SLOT_SHIFT)).astype(np.int64)
 
 
 def split_value(table: SymbolTable, value: bytes) -> list[int]:

@@ -1,8 +1,18 @@
-"""Loops that encode FSST text. Doors: ``glaive.kernels.fsst``, ``glaive.kernels.fsst_train``.
+"""Loops that encode FSST text. Door: ``glaive.kernels.fsst``.
 
-An encoder table is passed as 1024 slots of 24 bytes (symbol, mask, length << 8 | code) and
-16-bit entries (length << 8 | code), 65536 by the next two bytes, then 256 by the last byte
-of a value.
+The tables of an encoder are 1024 words, then 1024 slots of 64 bits, then entries of 32 bits:
+65536 by the next two bytes, 256 by the last byte of a value.
+
+========== =======================================================
+bits       of an entry, and of the lower half of a slot
+========== =======================================================
+0 to 15    what is written: the code, and behind an escape the byte
+16 to 19   bytes that are written: 1, 2, or 0 for the stop byte
+20 to 23   bytes that are read
+24 to 31   4 for the stop byte, else 0
+========== =======================================================
+
+The upper half of a slot says how many upper bits of its word do not count.
 """
 
 from __future__ import annotations
@@ -11,29 +21,44 @@ import numpy as np
 
 from glaive.kernels.loops.memory import (
     copy,
+    copy16,
     load_i64,
     load_u8,
-    load_u16,
+    load_u32,
     load_u64,
     loop,
+    pick,
+    store_u8,
     store_u16,
+    store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
 
-__all__ = ["encode", "split"]
+__all__ = ["encode", "next_word", "slot_of"]
 
-ESCAPE = 255
+SLOTS = 8192
+"""Bytes in front of the slots."""
+
+PAIRS = 16_384
+"""Bytes in front of the entries."""
+
+LAST = 65_536
+"""Entries in front of those for a last byte."""
+
+BLOCK = 64
+"""Bytes that are copied of every value, however short."""
 
 
 @loop
-def _slot(word: int) -> int:
+def slot_of(word: int) -> int:
     """Number of the slot for symbols that begin with the three low bytes of ``word``."""
-    return np.int64(((word & np.uint64(0xFFFFFF)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(54))
+    mixed = np.uint32(np.uint32(word) << np.uint32(8)) * np.uint32(0x9E3779B1)
+    return np.int64(np.uint32(mixed) >> np.uint32(22))
 
 
 @loop
-def _next(address: int, end: int) -> int:
+def next_word(address: int, end: int) -> int:
     """Load up to 8 bytes; zeros stand in for what lies behind ``end``."""
     if address + 8 <= end:
         return load_u64(address)
@@ -47,21 +72,21 @@ def _next(address: int, end: int) -> int:
 
 
 @loop
-def _step(p: int, end: int, at: int, word: int, slots: int, pairs: int) -> tuple[int, int]:
-    """Write the code of the symbol at ``p``; where to read and where to write on.
+def _step(p: int, at: int, mark: int, tables: int) -> tuple[int, int, int]:
+    """Write the code of the symbol at ``p``; where to read, to write and to mark on.
 
-    All candidates are looked up and one is selected: a branch would be guessed wrong often.
+    Nothing here waits for a branch: both candidates are looked up, and where this value
+    would end is marked at every step, but kept only at the stop byte.
     """
-    slot = slots + 24 * _slot(word)
-    meta = np.int64(load_u64(slot + 16))
-    byte = np.int64(word & np.uint64(0xFF))
-    index = np.int64(word & np.uint64(0xFFFF)) if p + 1 < end else 65536 + byte
-    short = np.int64(load_u16(pairs + 2 * index))
-    fits = ((word & load_u64(slot + 8)) == load_u64(slot)) & (p + (meta >> 8) <= end)
-    meta = meta if fits else short
-    code = meta & 255
-    store_u16(at, code | (byte << 8))
-    return p + (meta >> 8), at + 1 + (code == ESCAPE)
+    word = load_u64(p)
+    slot = tables + 8 * slot_of(word)
+    long = load_u64(slot + SLOTS)
+    differs = (word ^ load_u64(slot)) << ((long >> np.uint64(32)) & np.uint64(63))
+    short = load_u32(tables + PAIRS + 4 * np.int64(word & np.uint64(0xFFFF)))
+    entry = np.int64(pick(differs, np.uint32(long), short))
+    store_u16(at, entry)
+    store_u32(mark, at)
+    return p + ((entry >> 20) & 15), at + ((entry >> 16) & 3), mark + (entry >> 24)
 
 
 @loop
@@ -72,8 +97,7 @@ def _encode_plain(
     data_end: int,
     first: int,
     last: int,
-    slots: int,
-    pairs: int,
+    tables: int,
     ends: int,
     out: int,
     base: int,
@@ -84,9 +108,141 @@ def _encode_plain(
     for i in range(first, last):
         end = data + load_offset(offsets + width * (i + 1), width)
         while p < end:
-            p, at = _step(p, end, at, _next(p, data_end), slots, pairs)
+            word = next_word(p, data_end)
+            slot = tables + 8 * slot_of(word)
+            long = load_u64(slot + SLOTS)
+            differs = (word ^ load_u64(slot)) << ((long >> np.uint64(32)) & np.uint64(63))
+            entry = np.int64(long & np.uint64(0xFFFFFFFF))
+            if differs != 0 or p + (entry >> 20) > end:
+                index = np.int64(word & np.uint64(0xFFFF))
+                if p + 1 == end:
+                    index = LAST + (index & 255)
+                entry = np.int64(load_u32(tables + PAIRS + 4 * index))
+            store_u16(at, entry)
+            # Here the stop byte is a byte like others: escaped.
+            at += ((entry >> 16) & 3) + (entry >> 25)
+            p += (entry >> 20) & 15
         store_offset(ends + width * (i + 1), width, at - out)
     return at - out
+
+
+@loop
+def _stopped(
+    offsets: int,
+    width: int,
+    data: int,
+    data_end: int,
+    first: int,
+    last: int,
+    target: int,
+    limit: int,
+    stop: int,
+) -> tuple[int, int]:
+    """Copy values up to ``limit``, the stop byte behind each; values done, end of the copy."""
+    start = load_offset(offsets + width * first, width)
+    i = first
+    while i < last and target < limit:
+        end = load_offset(offsets + width * (i + 1), width)
+        size = end - start
+        p = data + start
+        if p + BLOCK <= data_end:
+            for k in range(0, BLOCK, 16):
+                copy16(target + k, p + k)
+            if size > BLOCK:
+                copy(target + BLOCK, p + BLOCK, size - BLOCK)
+        else:
+            copy(target, p, size)
+        target += size
+        store_u8(target, stop)
+        target += 1
+        start = end
+        i += 1
+    return i, target
+
+
+@loop
+def _keep(marks: int, count: int, start: int, base: int, ends: int, width: int) -> None:
+    """Make ends of marks, which are the lower halves of addresses behind ``start``."""
+    less = np.uint32(start)
+    for k in range(count):
+        end = base + np.int64(np.uint32(load_u32(marks + 4 * k) - less))
+        store_offset(ends + width * (k + 1), width, end)
+
+
+@loop
+def _encode_lanes(
+    offsets: int,
+    width: int,
+    data: int,
+    data_end: int,
+    first: int,
+    last: int,
+    size: int,
+    tables: int,
+    stop: int,
+    scratch: int,
+    batch: int,
+    ends: int,
+    out: int,
+    base: int,
+) -> int:
+    """Encode values whose text has ``size`` bytes, in four lanes that take turns.
+
+    While one lane waits for its table the others go on. Returns the bytes written to
+    ``out + base`` and on, or -1 where a value has the stop byte.
+    """
+    room = 2 * batch + 2 * BLOCK
+    marks = scratch + 4 * room
+    whole = size + last - first
+    i1, t1 = _stopped(
+        offsets, width, data, data_end, first, last, scratch, scratch + whole // 4, stop
+    )
+    i2, t2 = _stopped(offsets, width, data, data_end, i1, last, t1, scratch + whole // 2, stop)
+    i3, t3 = _stopped(offsets, width, data, data_end, i2, last, t2, scratch + whole * 3 // 4, stop)
+    _, t4 = _stopped(offsets, width, data, data_end, i3, last, t3, t3 + whole, stop)
+    p0, p1, p2, p3 = scratch, t1, t2, t3
+    s0, s1, s2, s3 = out + base, scratch + room, scratch + 2 * room, scratch + 3 * room
+    o0, o1, o2, o3 = s0, s1, s2, s3
+    m0, m1 = marks, marks + 4 * (i1 - first)
+    m2, m3 = marks + 4 * (i2 - first), marks + 4 * (i3 - first)
+    k0, k1, k2, k3 = m0, m1, m2, m3
+    while True:
+        # A step reads 8 bytes at most: none of so many passes the end of its lane.
+        steps = min(t1 - p0, t2 - p1, t3 - p2, t4 - p3) >> 3
+        if steps <= 0:
+            break
+        for _ in range(steps):
+            p0, o0, k0 = _step(p0, o0, k0, tables)
+            p1, o1, k1 = _step(p1, o1, k1, tables)
+            p2, o2, k2 = _step(p2, o2, k2, tables)
+            p3, o3, k3 = _step(p3, o3, k3, tables)
+    for _ in range(4):
+        # Whichever lanes are left finish alone, each in its turn at the same place.
+        while p0 < t1:
+            p0, o0, k0 = _step(p0, o0, k0, tables)
+        p0, p1, p2, p3 = p1, p2, p3, p0
+        t1, t2, t3, t4 = t2, t3, t4, t1
+        o0, o1, o2, o3 = o1, o2, o3, o0
+        k0, k1, k2, k3 = k1, k2, k3, k0
+    if (
+        (k0 - m0 != 4 * (i1 - first))
+        | (k1 - m1 != 4 * (i2 - i1))
+        | (k2 - m2 != 4 * (i3 - i2))
+        | (k3 - m3 != 4 * (last - i3))
+    ):
+        return -1
+    # All are put behind each other.
+    _keep(m0, i1 - first, s0, base, ends + width * first, width)
+    at = base + o0 - s0
+    copy(out + at, s1, o1 - s1)
+    _keep(m1, i2 - i1, s1, at, ends + width * i1, width)
+    at += o1 - s1
+    copy(out + at, s2, o2 - s2)
+    _keep(m2, i3 - i2, s2, at, ends + width * i2, width)
+    at += o2 - s2
+    copy(out + at, s3, o3 - s3)
+    _keep(m3, last - i3, s3, at, ends + width * i3, width)
+    return at + o3 - s3
 
 
 @loop
@@ -97,8 +253,8 @@ def encode(
     data_end: int,
     first: int,
     count: int,
-    slots: int,
-    pairs: int,
+    tables: int,
+    stop: int,
     scratch: int,
     batch: int,
     ends: int,
@@ -108,131 +264,43 @@ def encode(
 ) -> int:
     """Encode values ``first`` on; the number of values done when ``room`` may not suffice.
 
-    ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Up to ``batch``
-    bytes of values are encoded at a time, in three lanes that take turns: while one waits
-    for its table the others go on. ``scratch`` has room for two lanes of twice the batch.
+    ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Values are encoded
+    together while they have at most ``batch`` bytes, a stop byte counted with each; one that
+    is longer, or that has the stop byte, is encoded where it is. ``scratch`` has room for
+    sixteen times the batch and 1024 bytes.
     """
     at = load_i64(state)
     i = first
     while i < count:
         start = load_offset(offsets + width * i, width)
         j = i + 1
-        while j < count and load_offset(offsets + width * (j + 1), width) - start <= batch:
+        while j < count and load_offset(offsets + width * (j + 1), width) - start + j - i < batch:
             j += 1
-        stop = load_offset(offsets + width * j, width)
-        if 2 * (stop - start) + 8 > room - at:
+        size = load_offset(offsets + width * j, width) - start
+        if 2 * size + 8 > room - at:
             store_u64(state, at)
             return i
-        third = (j - i) // 3
-        if third == 0 or data + stop + 8 > data_end:
-            at = _encode_plain(offsets, width, data, data_end, i, j, slots, pairs, ends, out, at)
-            i = j
-            continue
-        i0, i1, i2 = i, i + third, i + 2 * third
-        n0, n1, n2 = i1, i2, j
-        p0 = data + start
-        p1 = data + load_offset(offsets + width * i1, width)
-        p2 = data + load_offset(offsets + width * i2, width)
-        o0 = out + at
-        base1 = scratch
-        base2 = scratch + 2 * batch + 16
-        o1, o2 = base1, base2
-        e0 = data + load_offset(offsets + width * (i0 + 1), width)
-        e1 = data + load_offset(offsets + width * (i1 + 1), width)
-        e2 = data + load_offset(offsets + width * (i2 + 1), width)
-        while True:
-            while p0 == e0 and i0 < n0:
-                i0 += 1
-                store_offset(ends + width * i0, width, o0 - out)
-                e0 = data + load_offset(offsets + width * (i0 + 1), width)
-            while p1 == e1 and i1 < n1:
-                i1 += 1
-                store_offset(ends + width * i1, width, o1 - base1)
-                e1 = data + load_offset(offsets + width * (i1 + 1), width)
-            while p2 == e2 and i2 < n2:
-                i2 += 1
-                store_offset(ends + width * i2, width, o2 - base2)
-                if i2 < n2:
-                    e2 = data + load_offset(offsets + width * (i2 + 1), width)
-            if i0 == n0 or i1 == n1 or i2 == n2:
-                break
-            while (p0 != e0) & (p1 != e1) & (p2 != e2):
-                w0, w1, w2 = load_u64(p0), load_u64(p1), load_u64(p2)
-                p0, o0 = _step(p0, e0, o0, w0, slots, pairs)
-                p1, o1 = _step(p1, e1, o1, w1, slots, pairs)
-                p2, o2 = _step(p2, e2, o2, w2, slots, pairs)
-        # Whichever lanes are left finish alone; then all are put behind each other.
-        while i0 < n0:
-            while p0 < e0:
-                p0, o0 = _step(p0, e0, o0, load_u64(p0), slots, pairs)
-            i0 += 1
-            store_offset(ends + width * i0, width, o0 - out)
-            e0 = data + load_offset(offsets + width * (i0 + 1), width)
-        while i1 < n1:
-            while p1 < e1:
-                p1, o1 = _step(p1, e1, o1, load_u64(p1), slots, pairs)
-            i1 += 1
-            store_offset(ends + width * i1, width, o1 - base1)
-            e1 = data + load_offset(offsets + width * (i1 + 1), width)
-        while i2 < n2:
-            while p2 < e2:
-                p2, o2 = _step(p2, e2, o2, load_u64(p2), slots, pairs)
-            i2 += 1
-            store_offset(ends + width * i2, width, o2 - base2)
-            if i2 < n2:
-                e2 = data + load_offset(offsets + width * (i2 + 1), width)
-        at = o0 - out
-        copy(out + at, base1, o1 - base1)
-        for k in range(n0 + 1, n1 + 1):
-            place = ends + width * k
-            store_offset(place, width, load_offset(place, width) + at)
-        at += o1 - base1
-        copy(out + at, base2, o2 - base2)
-        for k in range(n1 + 1, n2 + 1):
-            place = ends + width * k
-            store_offset(place, width, load_offset(place, width) + at)
-        at += o2 - base2
+        done = np.int64(-1)
+        if stop >= 0 and size + j - i <= batch:
+            done = _encode_lanes(
+                offsets,
+                width,
+                data,
+                data_end,
+                i,
+                j,
+                size,
+                tables,
+                stop,
+                scratch,
+                batch,
+                ends,
+                out,
+                at,
+            )
+        if done < 0:
+            done = _encode_plain(offsets, width, data, data_end, i, j, tables, ends, out, at)
+        at = done
         i = j
     store_u64(state, at)
     return count
-
-
-@loop
-def split(
-    offsets: int,
-    width: int,
-    data: int,
-    count: int,
-    slots: int,
-    pairs: int,
-    tokens: int,
-    firsts: int,
-) -> int:
-    """Write what each value is encoded as, 16 bits a step: 256 + code, or a literal byte.
-
-    ``firsts`` receives the number of the first step of each value. Returns the steps.
-    """
-    steps = np.int64(0)
-    for i in range(count):
-        store_u64(firsts + 8 * i, steps)
-        p = data + load_offset(offsets + width * i, width)
-        end = data + load_offset(offsets + width * (i + 1), width)
-        while p < end:
-            word = _next(p, end)
-            slot = slots + 24 * _slot(word)
-            meta = np.int64(load_u64(slot + 16))
-            size = meta >> 8
-            if (word & load_u64(slot + 8)) != load_u64(slot) or p + size > end:
-                index = np.int64(word & np.uint64(0xFFFF))
-                if p + 1 == end:
-                    index = 65536 + (index & 255)
-                meta = np.int64(load_u16(pairs + 2 * index))
-            token = np.int64(meta & 255)
-            if token == ESCAPE:
-                token = np.int64(word & np.uint64(0xFF))
-            else:
-                token += 256
-            store_u16(tokens + 2 * steps, token)
-            steps += 1
-            p += meta >> 8
-    return steps

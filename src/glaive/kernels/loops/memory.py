@@ -20,6 +20,7 @@ __all__ = [
     "copy8",
     "copy16",
     "leading_zeros",
+    "load_f32",
     "load_i32",
     "load_i64",
     "load_u8",
@@ -27,7 +28,9 @@ __all__ = [
     "load_u32",
     "load_u64",
     "loop",
+    "pick",
     "popcount",
+    "store_f32",
     "store_u8",
     "store_u16",
     "store_u32",
@@ -79,6 +82,31 @@ load_u32 = _load(32, types.uint32)
 load_u64 = _load(64, types.uint64)
 load_i32 = _load(32, types.int32)
 load_i64 = _load(64, types.int64)
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def load_f32(_context: Any, address: Any) -> Any:
+    """A ``float32``."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        value = builder.load(builder.inttoptr(args[0], ir.FloatType().as_pointer()))
+        value.align = 1
+        return value
+
+    return types.float32(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def store_f32(_context: Any, address: Any, value: Any) -> Any:
+    """Store a ``float32``."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], ir.FloatType().as_pointer())).align = 1
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.float32), codegen
+
+
 store_u8 = _store(8)
 store_u16 = _store(16)
 store_u32 = _store(32)
@@ -114,6 +142,23 @@ def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
         return _ctx.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def pick(_context: Any, word: Any, zero: Any, other: Any) -> Any:
+    """Return ``zero`` where ``word`` is 0, else ``other``, without a branch.
+
+    The compiler makes a branch of most Python conditions whose sides load memory. Where it
+    cannot be foretold, a branch costs more than loading both.
+    """
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        is_zero = builder.icmp_unsigned("==", args[0], ir.Constant(args[0].type, 0))
+        chosen = builder.select(is_zero, args[1], args[2])
+        chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return chosen
+
+    return zero(word, zero, other), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
