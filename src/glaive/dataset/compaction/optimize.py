@@ -52,16 +52,19 @@ class Compaction:
     def commit(
         dataset: OpenedVersion,
         rewrites: Sequence[RewriteResult],
-        options: Mapping[str, Any] | None = None,  # noqa: ARG004  # pylance has it
+        options: Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
         """Make a version of the results and move the dataset to it.
+
+        Of the options, ``defer_index_remap`` counts here.
 
         Raises
         ------
         CommitConflictError
             Another writer changed one of the fragments since; plan anew.
         """
-        manifest, metrics = commit_rewrites(dataset, rewrites)
+        defer = CompactionOptions.of(options, {}).defer_index_remap
+        manifest, metrics = commit_rewrites(dataset, rewrites, defer_index_remap=defer)
         dataset.move_to(manifest)
         return metrics
 
@@ -71,7 +74,8 @@ class Compaction:
     ) -> CompactionMetrics:
         """Plan, carry out and commit; makes no version if there is nothing to do."""
         plan = Compaction.plan(dataset, options)
-        return Compaction.commit(dataset, [rewrite(dataset, task) for task in plan.tasks])
+        defer = {"defer_index_remap": _options(dataset, options).defer_index_remap}
+        return Compaction.commit(dataset, [rewrite(dataset, task) for task in plan.tasks], defer)
 
 
 class DatasetOptimizer:
@@ -114,8 +118,9 @@ class DatasetOptimizer:
 
         Notes
         -----
-        Rows keep their order, and their ids where these are stable. Otherwise indices stay
-        usable by way of a map of where rows went. Makes two versions.
+        Rows keep their order, and their ids where these are stable. Indices that hold row
+        addresses are made anew, or left beside a map of where rows went if that is deferred.
+        Makes two versions.
         """
         given = {
             "target_rows_per_fragment": target_rows_per_fragment,

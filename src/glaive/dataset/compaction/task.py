@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -69,8 +69,6 @@ class RewriteResult:
     ----------
     moved
         Old addresses of the rows that are left, as a bitmap; none where no index needs them.
-    deferred
-        Whether indices are left as they are, beside a map of where rows went.
     """
 
     read_version: int
@@ -78,7 +76,6 @@ class RewriteResult:
     original_fragments: tuple[FragmentMetadata, ...]
     new_fragments: tuple[FragmentMetadata, ...]
     moved: bytes = b""
-    deferred: bool = False
 
     def json(self) -> str:
         """As text."""
@@ -89,7 +86,6 @@ class RewriteResult:
                 "original_fragments": [one.to_json() for one in self.original_fragments],
                 "new_fragments": [one.to_json() for one in self.new_fragments],
                 "moved": self.moved.hex(),
-                "deferred": self.deferred,
             }
         )
 
@@ -103,7 +99,6 @@ class RewriteResult:
             tuple(map(FragmentMetadata.from_json, found["original_fragments"])),
             tuple(map(FragmentMetadata.from_json, found["new_fragments"])),
             bytes.fromhex(found["moved"]),
-            found["deferred"],
         )
 
 
@@ -149,15 +144,19 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
     )
     pieces = make_query(Views(dataset.snapshot), reading).pieces()
     new = write_fragments(
-        dataset.store, _together(pieces), target.schema, writing, target.version, target.dictionaries
+        dataset.store,
+        _together(pieces),
+        target.schema,
+        writing,
+        target.version,
+        target.dictionaries,
     )
     new = [one for one in new if one.physical_rows]
     if manifest.uses(Feature.STABLE_ROW_IDS):
         new = _with_lineage(dataset, old, new)
     moved = b""
-    deferred = options.defer_index_remap and not manifest.uses(Feature.STABLE_ROW_IDS)
-    if deferred or holds_moved(manifest, task.fragment_ids):
-        moved = address_map(_addresses(dataset, one) for one in old)
+    if holds_moved(manifest, task.fragment_ids):
+        moved = _left(dataset, old)
     metrics = CompactionMetrics(
         fragments_removed=len(old),
         fragments_added=len(new),
@@ -165,7 +164,7 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         files_added=sum(len(one.files) for one in new),
     )
     before, after = (tuple(map(FragmentMetadata.of, some)) for some in (old, new))
-    return RewriteResult(task.read_version, metrics, before, after, moved, deferred)
+    return RewriteResult(task.read_version, metrics, before, after, moved)
 
 
 _PIECE_ROWS = 64 * 1024
@@ -198,9 +197,11 @@ def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def commit_rewrites(
-    dataset: OpenedVersion, rewrites: Sequence[RewriteResult]
+    dataset: OpenedVersion, rewrites: Sequence[RewriteResult], *, defer_index_remap: bool = False
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks: two versions, one that reserves ids and one that rewrites.
+
+    Indices that hold addresses of the rows are made anew, unless that is deferred.
 
     Raises
     ------
@@ -208,6 +209,8 @@ def commit_rewrites(
         Another writer changed one of the fragments since; plan anew.
     OptionError
         The results are of different versions.
+    CorruptFileError, NotLanceError, UnsupportedFeatureError
+        An index cannot be read; the fragments stay as they were.
     """
     versions = {one.read_version for one in rewrites}
     if len(versions) > 1:
@@ -234,7 +237,8 @@ def commit_rewrites(
         old = stored_fragments(one.original_fragments, "original_fragments")
         groups.append(RewriteGroup(old, tuple(numbered)))
         moved.append((one.moved, old, numbered))
-    if all(one.deferred for one in rewrites):
+    if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
+        moved = [(left or _left(base, old), old, new) for left, old, new in moved]
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
         return commit_operation(base, Rewrite(groups=tuple(groups), reuse_index=entry)), total
     indices = remap_segments(dataset.store, base.manifest, moved)
@@ -248,6 +252,11 @@ def commit_rewrites(
     except (CommitConflictError, CommitContentionError):
         indices.discard()
         raise
+
+
+def _left(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
+    """Addresses of the live rows of fragments, as a bitmap."""
+    return address_map(_addresses(dataset, one) for one in fragments)
 
 
 def _addresses(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint64]:
