@@ -10,7 +10,7 @@ are ordered by bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,11 +80,12 @@ class IsOneOf:
     """Whether a value is among ``values``, or, ``negated``, is none of them.
 
     As in SQL, no value is known to differ from a null: negated, with a null among
-    ``values``, nothing passes.
+    ``values``, nothing passes. ``memo`` keeps what readers work out of the values.
     """
 
     values: pa.Array
     negated: bool = False
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def mask(self, array: pa.Array) -> pa.BooleanArray:
         """Which values pass; no result is null."""

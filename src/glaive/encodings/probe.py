@@ -1,18 +1,8 @@
 """Conditions made ready for pages, and what pages answer: one bit per row.
 
-On words of fixed width every condition comes down to ranges of unsigned words:
-
-=================== ====================================================================
-values              ranges
-=================== ====================================================================
-unsigned            the same
-signed, dates, …    one, which may go on at 0 behind the largest word
-floats              one among the positive, one among the negative ones, whose words descend
-members of a set    one per run of neighbouring words, or what lies between the runs
-=================== ====================================================================
-
-On a dictionary the condition is asked once per entry, and the indices of those that pass are
-ranges again.
+On words of fixed width every condition comes down to ranges of unsigned words
+(``glaive.encodings.word_tests``). On a dictionary the condition is asked once per entry, and
+the indices of those that pass are ranges again.
 """
 
 from __future__ import annotations
@@ -26,11 +16,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth
-from glaive.arrow.buffers import all_set, items_of
+from glaive.arrow.buffers import all_set
 from glaive.arrow.build import all_null, to_array
-from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, float_order
+from glaive.arrow.conditions import Condition, HasText, IsNull, IsOneOf
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.protocol import Leaf
+from glaive.encodings.word_tests import word_test
 from glaive.errors import SchemaError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.fsst_search import TextTest
@@ -52,8 +43,6 @@ __all__ = [
     "probe_entries",
     "probe_for",
 ]
-
-_WORDS = (8, 16, 32, 64)
 
 _MOST_WORDS = 4
 """Texts of a set up to which each is searched for in turn."""
@@ -146,7 +135,7 @@ def probe_for(condition: Condition, kind: pa.DataType) -> Probe:
     return Probe(
         kind=value,
         passing=condition.mask,
-        words=_word_test(condition, value) if value is kind else None,
+        words=word_test(condition, value) if value is kind else None,
         every=None,
         nulls=False,
         text=_text_test(condition, value),
@@ -179,75 +168,6 @@ def _text_test(condition: Condition, kind: pa.DataType) -> TextTest | None:
     if not all(words) or len(words) > _MOST_WORDS:
         return None
     return TextTest(tuple(words), begins=True, ends=True)
-
-
-def _word_test(condition: Condition, kind: pa.DataType) -> WordTest | None:
-    types = pa.types
-    if not isinstance(condition, InRange | IsOneOf):
-        return None
-    known = types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind)
-    if not known or types.is_interval(kind):
-        return None
-    bits = int(kind.bit_width)
-    if bits not in _WORDS:
-        return None
-    ranges = _of_range(condition, kind) if isinstance(condition, InRange) else _of_set(condition)
-    lows = np.array([low for low, _ in ranges], np.uint64)
-    spans = np.array([span for _, span in ranges], np.uint64)
-    return WordTest.of(bits, lows, spans)
-
-
-def _of_range(condition: InRange, kind: pa.DataType) -> list[tuple[int, int]]:
-    """Pairs of low and span, ascending by low."""
-    bits = int(kind.bit_width)
-    half = 1 << (bits - 1)
-    signed = not pa.types.is_unsigned_integer(kind)
-    low, high = (-half, half - 1) if signed else (0, 2 * half - 1)
-    if condition.low is not None:
-        low = _key(condition.low) + (not condition.low_included)
-    if condition.high is not None:
-        high = _key(condition.high) - (not condition.high_included)
-    if low > high:
-        return []
-    if not pa.types.is_floating(kind):
-        return [(low % (2 * half), high - low)]
-    # Float number k < 0 in their order has the word half + (-1 - k).
-    found = []
-    if high >= 0:
-        found.append((max(low, 0), high - max(low, 0)))
-    if low < 0:
-        top = min(high, -1)
-        found.append((half - 1 - top, top - low))
-    return found
-
-
-def _key(value: Any) -> int:
-    """A value as the integer that its type orders by."""
-    one = pa.repeat(value, 1)
-    bits = one.type.bit_width
-    unsigned = pa.types.is_unsigned_integer(one.type)
-    words = items_of(one.buffers()[1], f"<{'u' if unsigned else 'i'}{bits // 8}", 1)
-    if pa.types.is_floating(one.type):
-        words = float_order(words)
-    return int(words[0])
-
-
-def _of_set(condition: IsOneOf) -> list[tuple[int, int]]:
-    values: Any = condition.values
-    if condition.negated and values.null_count:
-        return []
-    values = values.drop_null()
-    bits = values.type.bit_width
-    offset = values.offset * bits // 8
-    words = np.unique(items_of(values.buffers()[1], f"<u{bits // 8}", len(values), offset))
-    words = words.astype(np.uint64)
-    starts = np.flatnonzero(np.diff(words, prepend=words[:1]) != 1)
-    lows = words[starts].tolist()
-    highs = words[np.append(starts[1:], len(words)) - 1].tolist() if len(words) else []
-    if not condition.negated:
-        return [(low, high - low) for low, high in zip(lows, highs, strict=True)]
-    edges = zip([-1, *highs], [*lows, 1 << bits], strict=True)
-    return [(high + 1, low - high - 2) for high, low in edges if low - high > 1]
 
 
 # ---------------------------------------------------------------------- matching

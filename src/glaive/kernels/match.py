@@ -9,7 +9,7 @@ Specification of the packed chunks: "Bit-packing" in ``docs/format/encodings.md`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
+from glaive.kernels.marks import HashedWords, Marks, marks_of
 
 __all__ = [
     "WordTest",
@@ -41,10 +42,8 @@ _FEW = 16
 _TABLE_BITS = 16
 """Words up to this width have a table: 64 KiB."""
 
-_SIEVED = 16
-"""Ranges up to this span are sieved by the hashes of their words."""
-
-_HASH = np.uint64(0x9E3779B97F4A7C15)
+_HASHED = 16
+"""Ranges up to this span are looked up by the hashes of their words."""
 
 _SLACK = 24
 """Bytes that loops may write behind the last bit."""
@@ -56,8 +55,8 @@ class WordTest:
 
     Ranges ascend and do not touch; the last may go on at 0 behind the largest word. With a
     ``limit`` (≥ 0) words above it are damage; ``table``, if given, says of each word up to
-    the limit whether it passes (0 or 1), as the ranges do. ``sieve`` are 65,536 bits, those
-    of the hashes of all words that pass set.
+    the limit whether it passes (0 or 1), as the ranges do. ``marks`` and ``hashed`` say the
+    same of many words, ``marks`` where they are close together.
     """
 
     bits: int
@@ -65,7 +64,8 @@ class WordTest:
     spans: UInt64s
     limit: int = -1
     table: NDArray[np.uint8] | None = None
-    sieve: NDArray[np.uint8] | None = None
+    marks: Marks | None = None
+    hashed: HashedWords | None = None
 
     @classmethod
     def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> WordTest:
@@ -76,15 +76,18 @@ class WordTest:
             return made
         if bits <= _TABLE_BITS:
             words = np.arange(1 << bits, dtype=np.uint64)
-            return cls(bits, lows, spans, table=made.flags(words).view(np.uint8))
-        if int(spans.max()) > _SIEVED:
+            return replace(made, table=made.flags(words).view(np.uint8))
+        if int(spans.max()) > _HASHED:
             return made
         sizes = spans.astype(np.int64) + 1
         within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         words = np.repeat(lows, sizes) + within.astype(np.uint64)
-        flags = np.zeros(1 << 16, np.bool_)
-        flags[((words & np.uint64((1 << bits) - 1)) * _HASH) >> np.uint64(48)] = True
-        return cls(bits, lows, spans, sieve=np.packbits(flags, bitorder="little"))
+        if bits < 64:
+            words &= np.uint64((1 << bits) - 1)
+        marks = marks_of(bits, words)
+        if marks is not None:
+            return replace(made, marks=marks)
+        return replace(made, hashed=HashedWords(words))
 
     def flags(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
         """Which of some words pass."""
@@ -146,10 +149,11 @@ def match_inline(
 
     chunks = len(starts)
     target = allocate((total + 7) // 8, _SLACK)
+    record = _record(test)
     scratch = pa.allocate_buffer(BLOCK * 8)
     bad = loops.match_inline(
         data.address, data.size, address(starts), address(sizes), address(counts), chunks, bits,
-        *_addresses(test), target.address, total, scratch.address,
+        address(record), target.address, total, scratch.address,
     )  # fmt: skip
     if bad >= chunks:
         raise _beyond(test, where)
@@ -189,9 +193,9 @@ def match_pieces(
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
     from glaive.kernels.loops import match as loops
 
-    target = allocate((total + 7) // 8, _SLACK)
+    target, record = allocate((total + 7) // 8, _SLACK), _record(test)
     found = loops.match_pieces(
-        data.address, address(starts), address(counts), len(starts), bits, *_addresses(test),
+        data.address, address(starts), address(counts), len(starts), bits, address(record),
         target.address,
     )  # fmt: skip
     if found >= 0:
@@ -222,12 +226,23 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
     return found
 
 
-def _addresses(test: WordTest) -> tuple[int, int, int, int, int, int]:
-    table = 0 if test.table is None else address(test.table)
-    sieve = 0 if test.sieve is None else address(test.sieve)
-    ranges = len(test.lows)
-    lows, spans = (address(test.lows), address(test.spans)) if ranges else (0, 0)
-    return lows, spans, ranges, table, sieve, test.limit
+def _record(test: WordTest) -> NDArray[np.int64]:
+    """A test as loops read it: see ``glaive.kernels.loops.words``."""
+    made = np.zeros(13, np.int64)
+    if len(test.lows):
+        made[:3] = address(test.lows), address(test.spans), len(test.lows)
+    made[4] = test.limit
+    if test.table is not None:
+        made[3] = address(test.table)
+    if test.marks is not None:
+        made[5] = address(test.marks.bits)
+        made[6:8].view(np.uint64)[:] = test.marks.base, test.marks.top
+    if test.hashed is not None:
+        hashed = test.hashed
+        made[8:10] = address(hashed.sieve), hashed.shift
+        slots = hashed.table.slots
+        made[10:13] = address(slots), address(hashed.table.words), len(slots).bit_length() - 1
+    return made
 
 
 def _match_numpy(words: NDArray[np.unsignedinteger], test: WordTest, where: object) -> pa.Buffer:
@@ -268,3 +283,7 @@ def exercise() -> None:
     found = match_pieces(values, np.zeros(1, np.int64), counts, test, "warm-up")
     count_rows(found, 0, BLOCK)
     list_rows(found, 0, BLOCK, 0)
+    far = np.arange(1 << 10, dtype=np.uint64) << np.uint64(30)
+    for lows in (far, far >> np.uint64(24)):
+        several = WordTest.of(64, lows, np.zeros(len(lows), np.uint64))
+        match_pieces(values, np.zeros(1, np.int64), counts // 4, several, "warm-up")

@@ -1,0 +1,162 @@
+"""Loops that find words and texts in a table of them. Doors: ``glaive.kernels.lookup``.
+
+Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
+slots, at least twice as many as keys.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    load_u8,
+    load_u32,
+    load_u64,
+    loop,
+    store_u32,
+    store_u64,
+)
+from glaive.kernels.loops.offsets import load_offset
+from glaive.kernels.loops.xxh64 import xxh64
+
+__all__ = ["build_texts", "build_words", "find_texts", "find_words", "number_of"]
+
+MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@loop
+def home_of(word: np.uint64, bits: int) -> int:
+    """The slot at which the search for a word, or a hash, begins."""
+    mixed = (word ^ (word >> np.uint64(32))) * MIX
+    return np.int64(mixed >> np.uint64(64 - bits))
+
+
+@loop
+def number_of(words: int, slots: int, bits: int, word: np.uint64) -> int:
+    """The number of a word, -1 if it is not there."""
+    last = (np.int64(1) << bits) - 1
+    slot = home_of(word, bits)
+    while True:
+        number = np.int64(load_u32(slots + 4 * slot)) - 1
+        if number < 0 or load_u64(words + 8 * number) == word:
+            return number
+        slot = (slot + 1) & last
+
+
+@loop
+def build_words(words: int, count: int, slots: int, bits: int, firsts: int) -> None:
+    """Enter words in free slots; ``firsts`` gets the number of the first equal one."""
+    last = (np.int64(1) << bits) - 1
+    for i in range(count):
+        word = load_u64(words + 8 * i)
+        slot = home_of(word, bits)
+        number = np.int64(load_u32(slots + 4 * slot)) - 1
+        while number >= 0 and load_u64(words + 8 * number) != word:
+            slot = (slot + 1) & last
+            number = np.int64(load_u32(slots + 4 * slot)) - 1
+        if number < 0:
+            store_u32(slots + 4 * slot, i + 1)
+            number = i
+        store_u64(firsts + 8 * i, np.uint64(number))
+
+
+@loop
+def find_words(words: int, slots: int, bits: int, asked: int, count: int, target: int) -> None:
+    """The number of each word asked for, -1 for none."""
+    for i in range(count):
+        number = number_of(words, slots, bits, load_u64(asked + 8 * i))
+        store_u64(target + 8 * i, np.uint64(number))
+
+
+@loop
+def equal_bytes(a: int, b: int, size: int) -> bool:
+    """Whether two places hold the same bytes."""
+    at = 0
+    while at + 8 <= size:
+        if load_u64(a + at) != load_u64(b + at):
+            return False
+        at += 8
+    while at < size:
+        if load_u8(a + at) != load_u8(b + at):
+            return False
+        at += 1
+    return True
+
+
+@loop
+def text_at(
+    offsets: int,
+    width: int,
+    data: int,
+    hashes: int,
+    slots: int,
+    bits: int,
+    text: int,
+    size: int,
+    value: np.uint64,
+) -> int:
+    """The slot of a text of hash ``value``, or the free slot where it would be."""
+    last = (np.int64(1) << bits) - 1
+    slot = home_of(value, bits)
+    while True:
+        number = np.int64(load_u32(slots + 4 * slot)) - 1
+        if number < 0:
+            return slot
+        if load_u64(hashes + 8 * number) == value:
+            start = load_offset(offsets + width * number, width)
+            stop = load_offset(offsets + width * (number + 1), width)
+            if stop - start == size and equal_bytes(data + start, text, size):
+                return slot
+        slot = (slot + 1) & last
+
+
+@loop
+def build_texts(
+    offsets: int,
+    width: int,
+    data: int,
+    count: int,
+    hashes: int,
+    slots: int,
+    bits: int,
+    firsts: int,
+) -> None:
+    """Enter texts and their hashes; ``firsts`` gets the number of the first equal one."""
+    for i in range(count):
+        start = load_offset(offsets + width * i, width)
+        size = load_offset(offsets + width * (i + 1), width) - start
+        value = xxh64(data + start, size)
+        store_u64(hashes + 8 * i, value)
+        slot = text_at(offsets, width, data, hashes, slots, bits, data + start, size, value)
+        number = np.int64(load_u32(slots + 4 * slot)) - 1
+        if number < 0:
+            store_u32(slots + 4 * slot, i + 1)
+            number = i
+        store_u64(firsts + 8 * i, np.uint64(number))
+
+
+@loop
+def find_texts(
+    offsets: int,
+    width: int,
+    data: int,
+    hashes: int,
+    slots: int,
+    bits: int,
+    asked: int,
+    asked_width: int,
+    asked_data: int,
+    count: int,
+    target: int,
+) -> None:
+    """The number of each text asked for, -1 for none."""
+    start = load_offset(asked, asked_width)
+    for i in range(count):
+        stop = load_offset(asked + asked_width * (i + 1), asked_width)
+        text = asked_data + start
+        size = stop - start
+        value = xxh64(text, size)
+        slot = text_at(offsets, width, data, hashes, slots, bits, text, size, value)
+        number = np.int64(load_u32(slots + 4 * slot)) - 1
+        store_u64(target + 8 * i, np.uint64(number))
+        start = stop

@@ -1,0 +1,167 @@
+"""Compiled tests of words, 64 at a time. They are called by ``glaive.kernels.loops.match``.
+
+A test is the address of thirteen words, laid down by ``glaive.kernels.match``:
+
+======== ======================================================================================
+0, 1, 2  ``lows`` and ``spans`` (addresses of ``uint64`` arrays), and how many ranges they are
+3        ``table``, if not 0: one byte per word from 0 to ``limit`` that says the same
+4        ``limit`` ≥ 0: a word above it is damage; -1 is no limit
+5, 6, 7  ``marks``, if not 0: a bitmap of the words from ``base`` on up to ``top``, which is a
+         bit that is clear, that says the same
+8, 9     ``sieve``, if not 0: a bitmap by the upper bits of hashes, which are those above
+         ``shift``; where the bit of a word is not set, it does not pass
+10       ``slots``, 0 or as of ``glaive.kernels.loops.lookup``: all words that pass
+11, 12   the words in ``slots``, and which power of two the slots are
+======== ======================================================================================
+
+Ranges ascend; the last may go on at 0 behind the largest word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.bitpack import load_word
+from glaive.kernels.loops.blocks import low_bits
+from glaive.kernels.loops.compare import in_range_8, in_range_16, in_range_32, in_range_64
+from glaive.kernels.loops.lookup import number_of
+from glaive.kernels.loops.marks import hashed_32, hashed_64, marked_32, marked_64
+from glaive.kernels.loops.memory import load_i64, load_u8, load_u64, loop, trailing_zeros
+
+__all__ = ["beyond", "none_up_to", "pass_64", "pass_some"]
+
+WINDOW = 64
+FEW = 16
+"""Ranges up to which each is compared with all words; above, words look for theirs."""
+
+
+@loop
+def in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64 lies in the range."""
+    if word_bits == 64:
+        return in_range_64(source, low, span)
+    if word_bits == 32:
+        return in_range_32(source, low, span)
+    if word_bits == 16:
+        return in_range_16(source, low, span)
+    return in_range_8(source, low, span)
+
+
+@loop
+def marked(word_bits: int, source: int, marks: int, base: np.uint64, top: np.uint64) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, has its bit set."""
+    if word_bits == 64:
+        return marked_64(source, marks, base, top)
+    return marked_32(source, marks, base, top)
+
+
+@loop
+def hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, may pass."""
+    if word_bits == 64:
+        return hashed_64(source, sieve, shift)
+    return hashed_32(source, sieve, shift)
+
+
+@loop
+def passes(word_bits: int, word: np.uint64, test: int) -> bool:
+    """Whether one word lies in one of the ranges."""
+    slots = load_i64(test + 80)
+    if slots != 0:
+        return number_of(load_i64(test + 88), slots, load_i64(test + 96), word) >= 0
+    lows = load_i64(test)
+    spans = load_i64(test + 8)
+    ranges = load_i64(test + 16)
+    if ranges == 0:
+        return False
+    below = 0
+    above = ranges
+    while below < above:
+        middle = (below + above) >> 1
+        if load_u64(lows + middle * 8) <= word:
+            below = middle + 1
+        else:
+            above = middle
+    at = below - 1 if below > 0 else ranges - 1
+    moved = (word - load_u64(lows + at * 8)) & low_bits(word_bits)
+    return moved <= load_u64(spans + at * 8)
+
+
+@loop
+def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64 passes."""
+    word = word_bits >> 3
+    found = np.uint64(0)
+    table = load_i64(test + 24)
+    if table != 0:
+        for i in range(WINDOW):
+            flag = np.uint64(load_u8(table + np.int64(load_word(word_bits, source + i * word))))
+            found |= flag << np.uint64(i)
+        return found
+    marks = load_i64(test + 40)
+    if marks != 0:
+        return marked(word_bits, source, marks, load_u64(test + 48), load_u64(test + 56))
+    lows = load_i64(test)
+    spans = load_i64(test + 8)
+    ranges = load_i64(test + 16)
+    if ranges <= FEW:
+        for i in range(ranges):
+            low = load_u64(lows + i * 8)
+            found |= in_range(word_bits, source, low, load_u64(spans + i * 8))
+        return found
+    near = np.uint64(0)
+    sieve = load_i64(test + 64)
+    if sieve != 0:
+        near = hashed(word_bits, source, sieve, load_u64(test + 72))
+    else:
+        first = load_u64(lows)
+        last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
+        near = in_range(word_bits, source, first, (last - first) & low_bits(word_bits))
+    while near != np.uint64(0):
+        i = np.int64(trailing_zeros(near))
+        near &= near - np.uint64(1)
+        if passes(word_bits, load_word(word_bits, source + i * word), test):
+            found |= np.uint64(1) << np.uint64(i)
+    return found
+
+
+@loop
+def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
+    """As ``pass_64`` for less than 64 words."""
+    word = word_bits >> 3
+    table = load_i64(test + 24)
+    found = np.uint64(0)
+    for i in range(count):
+        value = load_word(word_bits, source + i * word)
+        flag = np.uint64(0)
+        if table != 0:
+            flag = np.uint64(load_u8(table + np.int64(value)))
+        elif passes(word_bits, value, test):
+            flag = np.uint64(1)
+        found |= flag << np.uint64(i)
+    return found
+
+
+@loop
+def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
+    """Whether one of ``count`` ≤ 64 words is above ``limit``."""
+    if count == WINDOW:
+        low = np.uint64(limit) + np.uint64(1)
+        return in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
+    word = word_bits >> 3
+    top = np.uint64(0)
+    for i in range(count):
+        top = max(top, load_word(word_bits, source + i * word))
+    return top > np.uint64(limit)
+
+
+@loop
+def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
+    """Whether no word up to ``top`` can pass."""
+    ranges = load_i64(test + 16)
+    if ranges == 0:
+        return True
+    lows = load_i64(test)
+    last = load_u64(lows + ranges * 8 - 8)
+    wraps = load_u64(load_i64(test + 8) + ranges * 8 - 8) > low_bits(word_bits) - last
+    return load_u64(lows) > top and not wraps

@@ -1,0 +1,44 @@
+"""Sets of numbers as tests on words say what the condition's own mask says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.arrow.conditions import IsOneOf
+from glaive.encodings.word_tests import word_test
+
+KINDS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+
+@given(kind=st.sampled_from(KINDS), negated=st.booleans(), nulls=st.booleans(), data=st.data())
+def test_sets_of_numbers(kind: Any, negated: bool, nulls: bool, data: st.DataObject) -> None:
+    limits = np.iinfo(kind.to_pandas_dtype())
+    ends = [limits.min, limits.min + 1, limits.max - 1, limits.max, 0]
+    numbers = st.integers(int(limits.min), int(limits.max)) | st.sampled_from(ends)
+    numbers |= st.integers(0, 40)
+    some = data.draw(st.lists(numbers, max_size=60))
+    asked = [*ends, *range(42), *some]
+    values: Any = pa.array([*some, None] if nulls else some, kind)
+    condition = IsOneOf(values, negated)
+    test = word_test(condition, kind)
+    assert test is not None
+    array: Any = pa.array(asked, kind)
+    words = array.to_numpy().view(f"u{limits.bits // 8}")
+    assert test.flags(words).tolist() == condition.mask(array).to_pylist()
+    assert word_test(condition, kind) is test, "worked out once"
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_sets_of_floats_are_sets_of_bits(negated: bool) -> None:
+    condition = IsOneOf(pa.array([0.0, float("nan"), 1.5]), negated)
+    test = word_test(condition, pa.float64())
+    assert test is not None
+    asked = np.array([0.0, -0.0, float("nan"), 1.5, 2.0])
+    expected = np.array([True, False, True, True, False]) ^ negated
+    assert test.flags(asked.view(np.uint64)).tolist() == expected.tolist()

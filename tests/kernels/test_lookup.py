@@ -1,0 +1,86 @@
+"""Keys are found again by their words or bytes: both tiers find what a dict finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import SchemaError
+from glaive.kernels._tier import as_buffer, force_tier
+from glaive.kernels.lookup import TextTable, WordTable
+from glaive.kernels.strings import Strings
+
+TIERS = ("numpy", "numba")
+
+TOP = 2**64 - 1
+# Neighbours, multiples of large powers of two, and the ends: what poor hashes put in one place.
+WORDS = (
+    st.integers(0, 40)
+    | st.integers(0, 40).map(lambda one: one << 56 | one << 32)
+    | st.integers(0, TOP)
+    | st.sampled_from([TOP, TOP - 1, 2**63])
+)
+TEXTS = st.binary(max_size=3) | st.integers(0, 50).map(lambda one: b"key-%040d" % one)
+
+
+def first_of(keys: list[Any], asked: list[Any]) -> list[int]:
+    places: dict[Any, int] = {}
+    for at, key in enumerate(keys):
+        places.setdefault(key, at)
+    return [places.get(one, -1) for one in asked]
+
+
+@given(keys=st.lists(WORDS, max_size=80), others=st.lists(WORDS, max_size=40))
+def test_words(keys: list[int], others: list[int]) -> None:
+    asked = [*others, *keys]
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            table = WordTable(np.array(keys, np.uint64))
+            assert table.firsts.tolist() == first_of(keys, keys)
+            assert table.find(np.array(asked, np.uint64)).tolist() == first_of(keys, asked)
+
+
+def strings_of(texts: list[bytes], bits: int, lead: int) -> Strings:
+    ends = lead + np.cumsum([0, *map(len, texts)])
+    data = pa.py_buffer(b"?" * lead + b"".join(texts))
+    return Strings(as_buffer(ends.astype(f"<i{bits // 8}")), bits, data)
+
+
+@given(
+    keys=st.lists(TEXTS, max_size=60),
+    others=st.lists(TEXTS, max_size=40),
+    bits=st.sampled_from([32, 64]),
+    lead=st.integers(0, 3),
+)
+def test_texts(keys: list[bytes], others: list[bytes], bits: int, lead: int) -> None:
+    asked = [*others, *keys]
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            table = TextTable(strings_of(keys, bits, lead), len(keys))
+            assert table.firsts.tolist() == first_of(keys, keys)
+            found = table.find(strings_of(asked, 32, 0), len(asked))
+            assert found.tolist() == first_of(keys, asked)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_many_keys_of_one_pattern_are_found_in_short_time(tier: Any) -> None:
+    words = np.arange(100_000, dtype=np.uint64) << np.uint64(32)
+    with force_tier(tier):
+        table = WordTable(words)
+        assert (table.find(words) == np.arange(len(words))).all()
+        assert (table.find(words + np.uint64(1)) == -1).all()
+
+
+def test_damaged_texts_are_refused() -> None:
+    offsets = as_buffer(np.array([0, 5, 2], np.int32))
+    damaged = Strings(offsets, 32, pa.py_buffer(b"abcdef"))
+    with pytest.raises(SchemaError, match="must ascend"):
+        TextTable(damaged, 2)
+    table = TextTable(strings_of([b"a"], 32, 0), 1)
+    with pytest.raises(SchemaError, match="must ascend"):
+        table.find(damaged, 2)
