@@ -4,7 +4,7 @@ GlaiveError
 ├── FormatError(ValueError)              the bytes do not follow the format
 │   ├── CorruptFileError                 a length, offset or checksum cannot be right
 │   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
-│   └── UnsupportedFeatureError          well-formed, but beyond what this reader or version does
+│   └── UnsupportedFeatureError(NotImplementedError)   well-formed, but not done here
 ├── SchemaError(ValueError, TypeError)   types or columns do not fit the dataset or the version
 ├── OptionError(ValueError, TypeError)   an option does not exist or has a value it cannot have
 ├── CommitError(OSError)                 a write did not become a version
@@ -128,7 +128,7 @@ class NotLanceError(FormatError):
     """The bytes are not a Lance file or manifest at all."""
 
 
-class UnsupportedFeatureError(FormatError):
+class UnsupportedFeatureError(FormatError, NotImplementedError):
     """Well-formed, but beyond what this reader or this format version does."""
 
 

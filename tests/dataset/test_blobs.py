@@ -56,7 +56,7 @@ def counted(
     """A dataset behind a counting store, with the metadata of its file already read."""
     write(place, values, version)
     store = CountingStore(open_store(place))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     opened.take_blobs("b", indices=[0])
     store.reset()
     return opened, store
@@ -419,7 +419,7 @@ def test_a_dataset_in_memory(version: str) -> None:
 def test_a_write_that_fails_leaves_no_version(tmp_path: Path, method: str, at: int) -> None:
     write(tmp_path, [b"before"])
     store = CountingStore(open_store(tmp_path))
-    dataset = LanceDataset(store, open_latest(store))
+    dataset = LanceDataset.of(store, open_latest(store))
     store.inject(Fault(at=at, method=method, forever=True))
     table = rows([*VALUES, *VALUES])
     with pytest.raises(StoreError):
@@ -436,7 +436,7 @@ def test_a_write_that_fails_leaves_no_version(tmp_path: Path, method: str, at: i
 def test_files_beside_a_data_file_come_first(tmp_path: Path) -> None:
     store = CountingStore(open_store(tmp_path))
     write(tmp_path, [b"before"])
-    dataset = LanceDataset(store, open_latest(store))
+    dataset = LanceDataset.of(store, open_latest(store))
     store.reset()
     glaive.write_dataset(rows(VALUES), dataset, mode="append")
     finished = [request.path for request in store.log if request.method == "finish"]

@@ -179,8 +179,8 @@ class TestFragments:
 
     def test_files_are_told(self, place: Path, dataset: LanceDataset) -> None:
         (file,) = dataset.get_fragments()[0].data_files()
-        assert (place / "data" / file.path).stat().st_size == file.size
-        assert file.fields == (0, 1, 3)
+        assert (place / "data" / file.path).stat().st_size == file.file_size_bytes
+        assert file.fields == [0, 1, 3]
         assert file.path in repr(dataset.get_fragments()[0])
 
 
@@ -280,8 +280,8 @@ class TestOpening:
         assert glaive.dataset(place, block_size=4096, index_cache_size=10).count_rows() == ROWS
 
     def test_options_that_are_not_served_are_named(self, place: Path) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="'namespace_client' is not supported"):
-            glaive.dataset(place, namespace_client=object())
+        with pytest.raises(UnsupportedFeatureError, match="'base_store_params' is not supported"):
+            glaive.dataset(place, base_store_params={"s3://b": {"region": "eu"}})
         with pytest.raises(OptionError, match="did you mean 'version'"):
             glaive.dataset(place, vresion=1)
 

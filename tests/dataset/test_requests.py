@@ -23,7 +23,7 @@ def counted(place: Path, rows: pa.Table) -> tuple[LanceDataset, CountingStore]:
     """A dataset behind a counting store, its manifest already read."""
     glaive.write_dataset(rows, place)
     store = CountingStore(open_store(place))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     store.reset()
     return opened, store
 
@@ -36,7 +36,7 @@ def data_requests(store: CountingStore) -> int:
 def test_opening_takes_a_listing_and_a_manifest(tmp_path: Path) -> None:
     glaive.write_dataset(pa.table({"a": [1]}), tmp_path)
     store = CountingStore(open_store(tmp_path))
-    LanceDataset(store, open_latest(store))
+    LanceDataset.of(store, open_latest(store))
     assert store.by_method == {"list": 1, "get": 1}
 
 
@@ -60,7 +60,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_of_a_hundred_columns_fetch_only_their_bytes(wide: Path) -> None:
     store = CountingStore(open_store(wide))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     store.reset()
     table = opened.to_table(["c7", "c70"])
     assert table.num_rows == ROWS
@@ -74,7 +74,7 @@ def test_two_of_a_hundred_columns_fetch_only_their_bytes(wide: Path) -> None:
 
 def test_a_second_scan_asks_for_no_metadata_again(wide: Path) -> None:
     store = CountingStore(open_store(wide))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     opened.to_table(["c7"])
     store.reset()
     opened.to_table(["c7"])
@@ -137,7 +137,7 @@ def test_a_limit_reads_only_the_fragments_it_needs(tmp_path: Path) -> None:
     place = tmp_path / "t"
     glaive.write_dataset(pa.table({"a": np.arange(50_000)}), place, max_rows_per_file=10_000)
     store = CountingStore(open_store(place))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     store.reset()
     assert opened.to_table(limit=10, offset=25_000)["a"][0].as_py() == 25_000
     assert {request.path for request in store.log} == {

@@ -157,7 +157,7 @@ def test_positions_among_all_rows_are_columns(dataset: LanceDataset) -> None:
 def test_a_row_id_is_found_without_looking_at_others(tmp_path: Path) -> None:
     glaive.write_dataset(TABLE, tmp_path / "t", max_rows_per_file=100)
     store = CountingStore(open_store(tmp_path / "t"))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     store.reset()
     found = opened.to_table(["id"], "_rowid in (4294967299, 12884901889, 77777777777777)")
     assert found["id"].to_pylist() == [103, 301]
@@ -214,7 +214,7 @@ def counted(tmp_path: Path) -> tuple[LanceDataset, CountingStore]:
     columns = {"id": np.arange(rows), "wide": rng.random(rows), "other": rng.random(rows)}
     glaive.write_dataset(pa.table(columns), tmp_path, max_rows_per_file=50_000)
     store = CountingStore(open_store(tmp_path))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     opened.to_table(["id", "wide", "other"], limit=0)
     opened.count_rows("id < 0 and wide < 0 and other < 0")  # footers and tables are read
     store.reset()
@@ -308,7 +308,7 @@ def test_stopping_early_leaves_no_work_running(tmp_path: Path) -> None:
         max_rows_per_file=5_000,
     )
     store = CountingStore(open_store(tmp_path))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     reader = opened.scanner(filter="text like '%1%'", batch_size=100).to_reader()
     assert reader.read_next_batch().num_rows == 100
     reader.close()

@@ -23,7 +23,7 @@ WIDE = 10_000
 
 def counted(place: Any, session: glaive.Session | None = None) -> tuple[LanceDataset, Any]:
     store = CountingStore(open_store(place))
-    opened = LanceDataset(store, open_latest(store), session=session)
+    opened = LanceDataset.of(store, open_latest(store), session=session)
     store.reset()
     return opened, store
 

@@ -174,7 +174,7 @@ def test_an_address_behind_the_rows_of_a_fragment_is_named(tmp_path: Path) -> No
 def test_expressions_cost_no_more_requests_than_their_columns(tmp_path: Path) -> None:
     glaive.write_dataset(TABLE, tmp_path)
     store = CountingStore(open_store(tmp_path))
-    opened = LanceDataset(store, open_latest(store))
+    opened = LanceDataset.of(store, open_latest(store))
     rows = [7, 2000, 7]
     for columns in (["id", "half"], {"a": "id + half", "b": "id * 2", "c": "half"}):
         opened.take(rows, columns)

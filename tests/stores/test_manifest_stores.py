@@ -205,7 +205,7 @@ class TestCrashes:
         store = RootStore(counting, register=register)
         if fault is not None:
             counting.inject(fault)
-        dataset = glaive.LanceDataset(store, open_latest(store))
+        dataset = glaive.LanceDataset.of(store, open_latest(store))
         with pytest.raises(Crash):
             glaive.write_dataset(ROWS, dataset, mode="append")
         made = step.startswith(MADE)
@@ -239,7 +239,7 @@ class TestCrashes:
         failure: dict[str, Exception] = {"put_if_absent": StoreError("no answer")}
         setattr(register, step, failure)
         store = RootStore(open_root(place.uri, place.options), register=register)
-        dataset = glaive.LanceDataset(store, open_latest(store))
+        dataset = glaive.LanceDataset.of(store, open_latest(store))
         if step == "before":
             with pytest.raises(StoreError, match="no answer"):
                 glaive.write_dataset(ROWS, dataset, mode="append")
@@ -253,7 +253,7 @@ class TestCrashes:
         place.write("create")
         register = Faulty(place.register)
         store = RootStore(open_root(place.uri, place.options), register=register)
-        dataset = glaive.LanceDataset(store, open_latest(store))
+        dataset = glaive.LanceDataset.of(store, open_latest(store))
         register.after = {"put_if_absent": StoreError("no answer")}
         register.before = {"get": StoreError("none either")}
         with pytest.raises((CommitError, StoreError)):
@@ -264,7 +264,7 @@ class TestCrashes:
         place.write("create")
         counting = CountingStore(open_root(place.uri, place.options))
         store = RootStore(counting, register=place.register)
-        dataset = glaive.LanceDataset(store, open_latest(store))
+        dataset = glaive.LanceDataset.of(store, open_latest(store))
         counting.inject(Fault(at=2, method="put", path="_versions/1", forever=True))
         assert glaive.write_dataset(ROWS, dataset, mode="append").version == 2
         assert open_latest(store).version == 2  # read from where it is staged
@@ -333,7 +333,7 @@ class TestDynamo:
         store = RootStore(counting, register=register)
         with pytest.raises(Crash):
             glaive.write_dataset(
-                ROWS, glaive.LanceDataset(store, open_latest(store)), mode="append"
+                ROWS, glaive.LanceDataset.of(store, open_latest(store)), mode="append"
             )
         opened = lance.dataset(uri, storage_options=server.options)
         assert (opened.version, opened.count_rows()) == (2, 20)

@@ -7,15 +7,49 @@ its name in ``glaive``. So it can be called: ``glaive.dataset(uri)`` is
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from glaive.dataset.dataset import LanceDataset
+
+_HOMES = {
+    "BatchUDF": "glaive.dataset.columns.udf",
+    "BlobFile": "glaive.scan.blob_file",
+    "Branches": "glaive.dataset.versions.refs",
+    "CleanupExplanation": "glaive.dataset.versions.cleanup",
+    "CleanupStats": "glaive.dataset.versions.cleanup",
+    "ColumnOrdering": "glaive.scan.ordering",
+    "Compaction": "glaive.dataset.compaction.optimize",
+    "CompactionMetrics": "glaive.dataset.compaction.task",
+    "DataFile": "glaive.dataset.fragments.metadata",
+    "DataStatistics": "glaive.dataset.stats",
+    "DatasetDelta": "glaive.dataset.versions.delta",
+    "DatasetOptimizer": "glaive.dataset.compaction.optimize",
+    "FieldStatistics": "glaive.dataset.stats",
+    "FragmentMetadata": "glaive.dataset.fragments.metadata",
+    "Index": "glaive.dataset.commits.index_metadata",
+    "IndexFile": "glaive.dataset.commits.index_metadata",
+    "LanceDataset": "glaive.dataset.dataset",
+    "LanceFragment": "glaive.dataset.fragments.fragment",
+    "LanceOperation": "glaive.dataset.commits.lance_operation",
+    "LanceScanner": "glaive.dataset.scanner",
+    "LanceSchema": "glaive.format.fields",
+    "LanceStats": "glaive.dataset.stats",
+    "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
+    "SqlQuery": "glaive.dataset.interop",
+    "SqlQueryBuilder": "glaive.dataset.interop",
+    "Tags": "glaive.dataset.versions.refs",
+    "Transaction": "glaive.dataset.commits.transactions",
+    "batch_udf": "glaive.dataset.columns.udf",
+    "write_dataset": "glaive.dataset.open",
+}
 
 
 @cache
@@ -26,17 +60,21 @@ def _function() -> Callable[..., LanceDataset]:
 
 
 class _Callable(ModuleType):
-    def __call__(
-        self,
-        uri: str | os.PathLike[str],
-        version: int | str | tuple[str | None, int | None] | None = None,
-        asof: object = None,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> LanceDataset:
+    @property
+    def __signature__(self) -> Signature:
+        from inspect import signature
+
+        return signature(_function())
+
+    def __call__(self, *args: Any, **options: Any) -> LanceDataset:
         """Open a dataset; see :func:`glaive.dataset.open.dataset`."""
-        return _function()(uri, version, asof, storage_options=storage_options, **options)
+        return _function()(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        # Names of classes and functions that pylance has in its module of this name.
+        if name not in _HOMES:
+            raise AttributeError(f"module 'glaive.dataset' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 sys.modules[__name__].__class__ = _Callable

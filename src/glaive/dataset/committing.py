@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.opened import OpenedVersion
+from glaive.dataset.opening import check_options, refuse_base_params
+from glaive.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from glaive.dataset.commits.lance_operation import LanceOperation
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from glaive.table.root import CommitLock
 
 __all__ = ["Committing"]
+
+_COMMIT_TIMEOUT = timedelta(minutes=30)
 
 Place = str | os.PathLike[str] | OpenedVersion
 
@@ -35,7 +40,12 @@ class Committing(OpenedVersion):
         *,
         commit_message: str | None = None,
         enable_stable_row_ids: bool | None = None,
-        **ignored: Any,
+        namespace_client: Any = None,
+        table_id: Sequence[str] | None = None,
+        namespace_client_managed_versioning: bool = False,
+        base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+        commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
+        **options: Any,
     ) -> Self:
         """Commit an operation whose files were written before; returns the new version.
 
@@ -59,6 +69,10 @@ class Committing(OpenedVersion):
             Attempts after the first one.
         commit_message
             Kept with the version.
+        commit_timeout
+            No further attempt is begun after this time; ``None`` for no limit.
+        namespace_client, table_id, namespace_client_managed_versioning, base_store_params
+            Not supported here: the place says where the dataset is.
 
         Raises
         ------
@@ -69,13 +83,33 @@ class Committing(OpenedVersion):
         DatasetNotFoundError
             There is no dataset, and the operation creates none.
         OptionError
-            The version is missing, or the operation is none.
+            The version is missing, or the operation is none; or an option does not exist.
+        UnsupportedFeatureError
+            An option is not supported.
         """
-        from glaive.dataset.commits.place import CommitPlace
+        from glaive.dataset.commits.place import CommitPlace, commit_options
 
+        if options:
+            check_options("commit", options, cls.commit)
+        if namespace_client is not None or table_id is not None:
+            raise UnsupportedFeatureError(
+                "commit: namespace_client and table_id are not supported. Open the dataset with "
+                "them, glaive.dataset(namespace_client=..., table_id=...), and give it as base_uri."
+            )
+        if namespace_client_managed_versioning:
+            raise UnsupportedFeatureError(
+                "commit: versions that a namespace registers are not supported"
+            )
+        refuse_base_params("commit", base_store_params)
         place = CommitPlace.of(base_uri, storage_options, commit_lock)
-        options = (max_retries, detached, enable_stable_row_ids, enable_v2_manifest_paths)
-        made = place.commit(operation, read_version, commit_message, *options, ignored)
+        limits = commit_options(
+            max_retries,
+            commit_timeout,
+            detached=detached,
+            stable=enable_stable_row_ids,
+            v2_paths=enable_v2_manifest_paths,
+        )
+        made = place.commit(operation, read_version, commit_message, limits)
         return place.opened(cls, made)
 
     @classmethod
@@ -88,9 +122,11 @@ class Committing(OpenedVersion):
         enable_v2_manifest_paths: bool | None = None,
         detached: bool | None = False,
         max_retries: int = 20,
-        **ignored: Any,
+        base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+        commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
+        **options: Any,
     ) -> dict[str, Any]:
-        """Commit several appends as one version.
+        """Commit several appends as one version; parameters as for :meth:`commit`.
 
         Returns ``dataset``, the new version, and ``merged``, the transaction it holds.
 
@@ -99,11 +135,16 @@ class Committing(OpenedVersion):
         UnsupportedFeatureError
             One of them is no append.
         """
-        from glaive.dataset.commits.place import CommitPlace
+        from glaive.dataset.commits.place import CommitPlace, commit_options
 
+        if options:
+            check_options("commit_batch", options, cls.commit_batch)
+        refuse_base_params("commit_batch", base_store_params)
         place = CommitPlace.of(dest, storage_options, commit_lock)
-        options = (max_retries, detached, None, enable_v2_manifest_paths)
-        made, merged = place.commit_together(transactions, *options, ignored)
+        limits = commit_options(
+            max_retries, commit_timeout, detached=detached, v2_paths=enable_v2_manifest_paths
+        )
+        made, merged = place.commit_together(transactions, limits)
         return {"dataset": place.opened(cls, made), "merged": merged}
 
     def read_transaction(self, version: int) -> Transaction | None:

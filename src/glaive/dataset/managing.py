@@ -104,7 +104,7 @@ class Managing(OpenedVersion):
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_shallow(self, target_path, reference, options)
-        return type(self)(target, made, uri=os.fspath(target_path), storage_options=options)
+        return self.of(target, made, uri=os.fspath(target_path), storage_options=options)
 
     def deep_clone(
         self,
@@ -123,7 +123,7 @@ class Managing(OpenedVersion):
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_deep(self, target_path, reference, options)
-        return type(self)(target, made, uri=os.fspath(target_path), storage_options=options)
+        return self.of(target, made, uri=os.fspath(target_path), storage_options=options)
 
     def restore(self) -> None:
         """Make this version the newest one; those made since stay in the history.

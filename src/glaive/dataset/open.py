@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.versions.history import find_version, version_as_of
-from glaive.dataset.versions.references import resolve
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.dataset.opening import check_options, refuse_base_params
+from glaive.errors import OptionError
 from glaive.scan.session import Session
-from glaive.table.load import open_latest
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, guarded, open_root
 
@@ -25,46 +22,25 @@ if TYPE_CHECKING:
 
 __all__ = ["dataset", "write_dataset"]
 
-_OPEN_IGNORED = frozenset(
-    {
-        "block_size",
-        "index_cache_size",
-        "index_cache_size_bytes",
-    }
-)
-"""Options that tune what is not tuned here; accepted and without effect."""
-
-_WRITE_IGNORED = frozenset({"data_cache_bytes"})
-
-_OPEN_LATER = frozenset(
-    {
-        "default_scan_options",
-        "read_params",
-        "namespace_client",
-        "table_id",
-        "base_store_params",
-    }
-)
-_WRITE_LATER = frozenset(
-    {
-        "max_page_bytes",
-        "base_store_params",
-        "namespace_client",
-        "table_id",
-    }
-)
-
 
 def dataset(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | None = None,
     version: int | str | tuple[str | None, int | None] | None = None,
     asof: object = None,
-    *,
-    storage_options: Mapping[str, str] | None = None,
+    block_size: int | None = None,  # noqa: ARG001  # pylance has it
     commit_lock: CommitLock | None = None,
-    manifest_store: ManifestStore | str | None = None,
+    index_cache_size: int | None = None,  # noqa: ARG001  # pylance has it
+    storage_options: Mapping[str, str] | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
     metadata_cache_size_bytes: int | None = None,
+    index_cache_size_bytes: int | None = None,  # noqa: ARG001  # pylance has it
+    read_params: Mapping[str, Any] | None = None,  # noqa: ARG001  # pylance has it
     session: Session | None = None,
+    namespace_client: Any = None,
+    table_id: Sequence[str] | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    manifest_store: ManifestStore | str | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Open a dataset.
@@ -78,18 +54,28 @@ def dataset(
         of it (``None`` for the newest).
     asof
         Read the newest version made before this point in time.
-    storage_options
-        Credentials and settings of the object store.
     commit_lock
         Called with the number of a version about to be made; what it returns is entered
         while the version is made. For places that cannot put a file only where none is.
-    manifest_store
-        Where versions are registered: ``"sqlite"``, ``"sqlite:///path/file"``,
-        ``"dynamodb://table"`` or an object; see ``docs/guide/stores.md``.
+    storage_options
+        Credentials and settings of the object store.
+    default_scan_options
+        Options that scans have unless they say otherwise, such as ``{"with_row_id": True}``;
+        the schema is then that of such scans. Takes and counts do not have them.
     metadata_cache_size_bytes
         Budget of the cache of opened files and their metadata; 256 MiB by default.
     session
         The session whose cache to use; then the budget is that of the session.
+    namespace_client, table_id
+        In place of ``uri``: a catalogue, asked once by ``describe_table``, and the names that
+        lead to the table in it.
+    manifest_store
+        Where versions are registered: ``"sqlite"``, ``"sqlite:///path/file"``,
+        ``"dynamodb://table"`` or an object; see ``docs/guide/stores.md``.
+    block_size, index_cache_size, index_cache_size_bytes, read_params
+        Accepted, and without effect: they tune what is not tuned here, and change no result.
+    base_store_params
+        Not supported.
 
     Raises
     ------
@@ -101,38 +87,42 @@ def dataset(
         There is no such tag or branch.
     UnsupportedFeatureError
         The dataset uses something this reader does not know; the message names it.
+    OptionError
+        An option does not exist, or has a value it cannot have.
 
     Notes
     -----
     Two requests: a listing and the manifest. No data file is looked at.
     """
     if options:
-        _check_options("dataset", options, _OPEN_IGNORED, _OPEN_LATER, dataset)
-    store = open_root(uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store)
-    if version is None and asof is not None:
-        version = version_as_of(store, asof)
-    if isinstance(version, str | tuple):
-        found = resolve(store, open_latest(store), version)
-        store, uri, manifest = found.store, found.store.uri, found.manifest
-    else:
-        manifest = open_latest(store) if version is None else find_version(store, version)
-    if session is None:
-        session = Session(metadata_cache_size_bytes=metadata_cache_size_bytes)
-    place = os.fspath(uri)
+        check_options("dataset", options, dataset)
     return LanceDataset(
-        store, manifest, uri=place, storage_options=storage_options, session=session
+        uri,
+        version,
+        commit_lock=commit_lock,
+        storage_options=storage_options,
+        default_scan_options=default_scan_options,
+        metadata_cache_size_bytes=metadata_cache_size_bytes,
+        session=session,
+        namespace_client=namespace_client,
+        table_id=table_id,
+        base_store_params=base_store_params,
+        asof=asof,
+        manifest_store=manifest_store,
     )
 
 
 def write_dataset(
     data_obj: object,
-    uri: str | os.PathLike[str] | OpenedVersion,
+    uri: str | os.PathLike[str] | OpenedVersion | None = None,
     schema: pa.Schema | None = None,
     mode: str = "create",
     *,
     max_rows_per_file: int = 1024 * 1024,
     max_rows_per_group: int = 1024,
     max_bytes_per_file: int = 90 * 1024**3,
+    data_cache_bytes: int | None = None,
+    max_page_bytes: int | None = None,
     progress: Any = None,
     storage_options: Mapping[str, str] | None = None,
     commit_lock: CommitLock | None = None,
@@ -152,6 +142,9 @@ def write_dataset(
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
     session: Session | None = None,
+    namespace_client: Any = None,
+    table_id: Sequence[str] | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Write rows as a new version of a dataset; returns it opened at that version.
@@ -172,6 +165,11 @@ def write_dataset(
         When to begin a new file; each file is a fragment.
     max_rows_per_group
         Rows of a page at most in files of format 0.1; without effect in others.
+    max_page_bytes
+        Bytes of values in a page at most, about; 8 MiB by default. Not in format 0.1.
+    data_cache_bytes
+        Bytes of values that wait to become pages, shared evenly by the columns: so their pages
+        have at most that share. Not in format 0.1.
     progress
         Told of files: ``begin(fragment)`` and ``complete(fragment)``.
     storage_options
@@ -208,6 +206,11 @@ def write_dataset(
         Bytes of a file that holds several blobs, at most; 1 GiB by default.
     session
         The session of the dataset that is returned; that of ``uri`` if it is a dataset.
+    namespace_client, table_id
+        In place of ``uri``: a catalogue and the names that lead to the table in it. Asked once
+        by ``describe_table``, or by ``declare_table`` where the dataset is created.
+    base_store_params
+        Not supported.
 
     Raises
     ------
@@ -230,7 +233,8 @@ def write_dataset(
     from glaive.file.blob_options import BlobOptions
 
     if options:
-        _check_options("write_dataset", options, _WRITE_IGNORED, _WRITE_LATER, write_dataset)
+        check_options("write_dataset", options, write_dataset)
+    refuse_base_params("write_dataset", base_store_params)
     if use_legacy_format is not None and data_storage_version is None:
         data_storage_version = "legacy" if use_legacy_format else "stable"
     blobs = BlobOptions(
@@ -244,6 +248,8 @@ def write_dataset(
         max_rows_per_file=max_rows_per_file,
         max_rows_per_group=max_rows_per_group,
         max_bytes_per_file=max_bytes_per_file,
+        max_page_bytes=max_page_bytes,
+        data_cache_bytes=data_cache_bytes,
         data_storage_version=data_storage_version,
         enable_stable_row_ids=enable_stable_row_ids,
         enable_v2_manifest_paths=enable_v2_manifest_paths,
@@ -256,6 +262,18 @@ def write_dataset(
         target_all_bases=bool(target_all_bases),
         auto_cleanup=auto_cleanup_options,
     )
+    if namespace_client is not None or table_id is not None:
+        from glaive.dataset.namespaces import located
+
+        create = mode == "create"
+        uri, storage_options = located(
+            namespace_client, table_id, uri, storage_options, create=create
+        )
+    if uri is None:
+        raise OptionError(
+            "uri: expected a path or a URI or a dataset, or namespace_client and table_id, found "
+            "None"
+        )
     if isinstance(uri, OpenedVersion):
         opened: OpenedVersion | None = uri
         store = guarded(uri.store, commit_lock=commit_lock, manifest_store=manifest_store)
@@ -277,26 +295,6 @@ def write_dataset(
     manifest = commit_fragments(target, fragments, wanted)
     if session is None and opened is not None:
         session = opened.session()
-    return LanceDataset(
+    return LanceDataset.of(
         store, manifest, uri=place, storage_options=storage_options, session=session
     )
-
-
-def _check_options(
-    function: str, given: Mapping[str, Any], ignored: frozenset[str], later: frozenset[str], of: Any
-) -> None:
-    for name, value in given.items():
-        if name in ignored:
-            continue
-        if name in later:
-            if value is None:
-                continue
-            raise UnsupportedFeatureError(
-                f"{function}: the option {name!r} is not supported yet. Leave it out."
-            )
-        import inspect
-
-        known = [one for one in inspect.signature(of).parameters if one != "options"]
-        close = get_close_matches(name, [*known, *ignored, *later], n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {', '.join(known)}")

@@ -29,20 +29,49 @@ __all__ = ["OpenedVersion"]
 class OpenedVersion:
     """Store, manifest and session of a dataset; the part of ``LanceDataset`` that describes."""
 
-    def __init__(
-        self,
+    store: ObjectStore
+    storage_options: Mapping[str, str] | None
+    _uri: str
+    _session: Session
+    _scan_defaults: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
         store: ObjectStore,
         manifest: Manifest,
         *,
         uri: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         session: Session | None = None,
+        scan_defaults: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The version that a manifest describes; nothing is read."""
+        made = cls.__new__(cls)
+        given = (uri, storage_options, session, scan_defaults)
+        made._begin(store, manifest, *given)  # noqa: SLF001  # of this class
+        return made
+
+    def _begin(
+        self,
+        store: ObjectStore,
+        manifest: Manifest,
+        uri: str | None,
+        storage_options: Mapping[str, str] | None,
+        session: Session | None,
+        scan_defaults: Mapping[str, Any] | None,
     ) -> None:
-        self.uri = store.uri if uri is None else uri
+        self._uri = store.uri if uri is None else uri
         self.store = store
         self.storage_options = storage_options
         self._session = Session() if session is None else session
+        self._scan_defaults = dict(scan_defaults or {})
         self._open(manifest)
+
+    @property
+    def uri(self) -> str:
+        """Where the dataset lies, as it was opened."""
+        return self._uri
 
     def _open(self, manifest: Manifest) -> None:
         # One assignment: other threads see the old version or the new one.
@@ -75,23 +104,25 @@ class OpenedVersion:
 
     def _at(self, manifest: Manifest) -> Self:
         """The dataset at another version, with the same opened files."""
-        return type(self)(
+        return self.of(
             self.store,
             manifest,
             uri=self.uri,
             storage_options=self.storage_options,
             session=self._session,
+            scan_defaults=self._scan_defaults,
         )
 
     def _referenced(self, found: Referenced) -> Self:
         """The dataset at a version that was named; one of another branch lies elsewhere."""
         if found.store is self.store:
             return self._at(found.manifest)
-        return type(self)(
+        return self.of(
             found.store,
             found.manifest,
             storage_options=self.storage_options,
             session=self._session,
+            scan_defaults=self._scan_defaults,
         )
 
     def __repr__(self) -> str:
@@ -100,8 +131,12 @@ class OpenedVersion:
     def __len__(self) -> int:
         return self.snapshot.num_rows
 
+    def __copy__(self) -> Self:
+        return self._at(self.manifest)
+
     def __reduce__(self) -> tuple[object, ...]:
-        return (_reopen, (type(self), self.store, self.uri, self.version, self.storage_options))
+        place = (self.store, self.uri, self.version, self.storage_options)
+        return (_reopen, (type(self), *place, dict(self._scan_defaults)))
 
     @property
     def schema(self) -> pa.Schema:
@@ -192,6 +227,12 @@ def _reopen(
     uri: str,
     version: int,
     storage_options: Mapping[str, str] | None,
+    scan_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    manifest = find_version(store, version)
-    return kind(store, manifest, uri=uri, storage_options=storage_options)
+    return kind.of(
+        store,
+        find_version(store, version),
+        uri=uri,
+        storage_options=storage_options,
+        scan_defaults=scan_defaults,
+    )

@@ -24,14 +24,32 @@ if TYPE_CHECKING:
 __all__ = ["Reading"]
 
 
+_MORE = (
+    "nearest",
+    "batch_size",
+    "batch_size_bytes",
+    "batch_readahead",
+    "fragment_readahead",
+    "scan_in_order",
+)
+"""Options after ``offset`` that may be given by position, as pylance has them."""
+
+
 class Reading(OpenedVersion):
     """The part of ``LanceDataset`` that reads."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns as an Arrow schema; those of scans, where ``default_scan_options`` say."""
+        if self._scan_defaults:
+            return self.scanner().projected_schema
+        return super().schema
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Stream all rows to another Arrow library."""
         return self.scanner().__arrow_c_stream__(requested_schema)
 
-    @shows_options
+    @shows_options(*_MORE, "fragments", "index_segments", "full_text_query")
     def scanner(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -41,11 +59,13 @@ class Reading(OpenedVersion):
         **options: Any,
     ) -> Scanner:
         """Describe a scan; :class:`glaive.scan.options.ScanOptions` says what the options mean."""
-        return Scanner.of(
-            self._views, columns=columns, filter=filter, limit=limit, offset=offset, **options
-        )
+        options |= {"columns": columns, "filter": filter, "limit": limit, "offset": offset}
+        for name, value in self._scan_defaults.items():
+            if options.get(name) is None:
+                options[name] = value
+        return Scanner.of(self._views, **options)
 
-    @shows_options
+    @shows_options(*_MORE)
     def to_table(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -57,7 +77,7 @@ class Reading(OpenedVersion):
         """Read into a table; options as for :meth:`scanner`."""
         return self.scanner(columns, filter, limit, offset, **options).to_table()
 
-    @shows_options
+    @shows_options(*_MORE)
     def to_batches(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -69,18 +89,24 @@ class Reading(OpenedVersion):
         """Stream record batches in bounded memory; options as for :meth:`scanner`."""
         return self.scanner(columns, filter, limit, offset, **options).to_batches()
 
-    @shows_options
+    @shows_options(*(name for name in _MORE if name != "batch_size_bytes"))
     def to_pandas(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
         limit: int | None = None,
         offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
         **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
+        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``.
+
+        Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
+        """
         options, kwargs = ScanOptions.split(kwargs)
-        return self.scanner(columns, filter, limit, offset, **options).to_pandas(**kwargs)
+        scanner = self.scanner(columns, filter, limit, offset, **options)
+        return scanner.to_pandas(blob_mode=blob_mode, **kwargs)
 
     def take(
         self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
@@ -206,7 +232,7 @@ class Reading(OpenedVersion):
         """Live rows, from the manifest alone."""
         if filter is None:
             return self.snapshot.num_rows
-        return self.scanner(filter=filter).count_rows()
+        return Scanner.of(self._views, filter=filter).count_rows()
 
     # ----------------------------------------------------------------- fragments
 
@@ -222,12 +248,12 @@ class Reading(OpenedVersion):
                 "get_fragments: 'filter' is not supported. Leave it out, and filter the rows."
             )
         views = self._views
-        return [LanceFragment(views, at) for at in range(views.snapshot.manifest.num_fragments)]
+        return [LanceFragment.of(views, at) for at in range(views.snapshot.manifest.num_fragments)]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id; ``None`` if the version has none such."""
         views = self._views
         try:
-            return LanceFragment(views, views.snapshot.manifest.position_of(fragment_id))
+            return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
         except NotFoundError:
             return None

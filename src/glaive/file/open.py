@@ -29,6 +29,9 @@ _READERS = {
     "arrays": "glaive.file.v2.arrays_reader:ArraysFile",
     "planes": "glaive.file.v2.reader:FileV2",
 }
+_PAGE_BYTES = 8 * 1024 * 1024
+"""Of a page, where nothing is said: larger ones are not made."""
+
 _WRITERS = {
     "layouts": "glaive.file.v2.writer:FileV2Writer",
     "arrays": "glaive.file.v2.arrays_writer:ArraysWriter",
@@ -79,7 +82,7 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
     return opened
 
 
-def create_writer(
+def create_writer(  # noqa: PLR0913  # each concerns another part of a file
     store: ObjectStore,
     path: str,
     schema: LanceSchema,
@@ -89,6 +92,7 @@ def create_writer(
     dictionaries: dict[int, pa.Array] | None = None,
     blobs: BlobOptions | None = None,
     rows_per_batch: int | None = None,
+    page_bytes: int | None = None,
 ) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
 
@@ -105,6 +109,8 @@ def create_writer(
         How the values of blob columns are kept, from format 2.2 on.
     rows_per_batch
         Rows of a page at most, in format 0.1; 1024 by default.
+    page_bytes
+        Bytes of values in a page at most, about, from format 2.0 on; 8 MiB by default.
 
     Raises
     ------
@@ -133,8 +139,9 @@ def create_writer(
     if not profile.stable:
         _warn_unstable(str(profile.version))
     writer = _load(_WRITERS[profile.pages])
+    sizes = {} if page_bytes is None else {"page_bytes": min(page_bytes, _PAGE_BYTES)}
     begun: FileWriter = writer(
-        store, path, schema, profile, encoding_options=encoding_options, blobs=blobs
+        store, path, schema, profile, encoding_options=encoding_options, blobs=blobs, **sizes
     )
     return begun
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 
@@ -287,11 +288,19 @@ def _row_range(given: object) -> tuple[int, int]:
     return start, max(start, stop)
 
 
-def shows_options(method: F) -> F:
-    """Let a method that takes ``**options`` of scans show them by name in its signature."""
+def shows_options(*positional: str) -> Callable[[F], F]:
+    """Let a method that takes ``**options`` of scans show them by name in its signature.
+
+    The ``positional`` ones may be given by position, after those that the method names itself.
+    """
+    return lambda method: _showing(method, positional)
+
+
+def _showing(method: F, positional: tuple[str, ...]) -> F:
     own = signature(method)
-    named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
     rest = [one for one in own.parameters.values() if one.kind == Parameter.VAR_KEYWORD]
+    named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
+    first = [one for one in named if one.kind == Parameter.POSITIONAL_OR_KEYWORD]
     known = {one.name for one in named}
     given = [
         Parameter(
@@ -303,12 +312,28 @@ def shows_options(method: F) -> F:
         for one in fields(ScanOptions)
         if one.name not in known
     ]
-    tuning = [
+    given += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="object")
         for name in (*_SEARCHES, *_TUNING)
     ]
-    shown = [*named, *given, *tuning]
+    by_name = {one.name: one for one in (*named, *given)}
+    placed = [by_name[name].replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
+    shown = [*first, *placed]
+    shown += [one for one in by_name.values() if one.name not in {two.name for two in shown}]
     if rest and rest[0].name != "options":  # arguments for somebody else
         shown += rest
-    method.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]  # any function has room for it
-    return method
+    taken = len(first)
+
+    @wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        if len(args) > taken:
+            more = args[taken:]
+            twice = [name for name in positional[: len(more)] if name in options]
+            if twice or len(more) > len(positional):
+                wrong = f"{twice[0]!r} is given twice" if twice else "too many by position"
+                raise OptionError(f"arguments of {method.__name__}: {wrong}")
+            options.update(zip(positional, more, strict=False))
+        return method(*args[:taken], **options)
+
+    call.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]  # any function has room for it
+    return call  # type: ignore[return-value]  # called as the method is

@@ -173,6 +173,12 @@ class _Commit:
                 self._clean_up(made)
                 return made
             took = took or time.perf_counter() - started
+            if options.timeout is not None and time.perf_counter() - started > options.timeout:
+                raise CommitContentionError(
+                    f"other writers of {self.store.uri} were first {attempt + 1} times in "
+                    f"{options.timeout:g} s. Nothing is wrong with the commit: repeat it, or allow "
+                    "more time (commit_timeout)."
+                )
             if attempt < options.max_retries:
                 _wait(attempt, took)
             done = None if options.detached else self._catch_up(version, version)

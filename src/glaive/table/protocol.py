@@ -56,6 +56,8 @@ class CommitOptions:
         How the manifests of a new dataset are named; an existing one stays as it is.
     detached
         Whether the version stays outside the history, under a random number.
+    timeout
+        Seconds after which no further attempt is made; ``None`` for no limit.
     """
 
     max_retries: int = 20
@@ -63,6 +65,7 @@ class CommitOptions:
     enable_stable_row_ids: bool = False
     enable_v2_manifest_paths: bool = True
     detached: bool = False
+    timeout: float | None = None
 
     @property
     def scheme(self) -> NamingScheme:

@@ -83,7 +83,7 @@ class Outcome:
 def open_on(store: ObjectStore, version: int | None = None) -> LanceDataset:
     """Open the dataset that lies at the root of a store."""
     manifest = open_latest(store) if version is None else load_numbered(store, version, "V2")
-    return LanceDataset(store, manifest)
+    return LanceDataset.of(store, manifest)
 
 
 def requests_of(make: Callable[[], ObjectStore], operation: Operation) -> int:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from glaive.dataset.commits.transactions import Transaction, commit_by_hand, commit_together
 from glaive.dataset.opened import OpenedVersion
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.table.protocol import CommitOptions
 from glaive.table.root import CommitLock, guarded, open_root
 
-__all__ = ["CommitPlace"]
-
-_IGNORED = frozenset({"commit_timeout"})
-_LATER = frozenset(
-    {"base_store_params", "namespace_client", "namespace_client_managed_versioning", "table_id"}
-)
+__all__ = ["CommitPlace", "commit_options"]
 
 D = TypeVar("D", bound=OpenedVersion)
 
@@ -49,41 +45,25 @@ class CommitPlace:
         return cls(store, os.fspath(place), storage_options, None)
 
     def commit(
-        self,
-        operation: Any,
-        read_version: int | None,
-        message: str | None,
-        max_retries: int,
-        detached: bool | None,
-        stable: bool | None,
-        v2_paths: bool | None,
-        ignored: Mapping[str, object],
+        self, operation: Any, read_version: int | None, message: str | None, options: CommitOptions
     ) -> Manifest:
         """Commit one operation; see ``LanceDataset.commit``."""
-        options = _options("commit", max_retries, detached, stable, v2_paths, ignored)
         base = None if self.dataset is None else self.dataset.manifest
         return commit_by_hand(
             self.store, operation, read_version, base, message=message, options=options
         )
 
     def commit_together(
-        self,
-        transactions: Sequence[Transaction],
-        max_retries: int,
-        detached: bool | None,
-        stable: bool | None,
-        v2_paths: bool | None,
-        ignored: Mapping[str, object],
+        self, transactions: Sequence[Transaction], options: CommitOptions
     ) -> tuple[Manifest, Transaction]:
         """Commit several appends; see ``LanceDataset.commit_batch``."""
-        options = _options("commit_batch", max_retries, detached, stable, v2_paths, ignored)
         base = None if self.dataset is None else self.dataset.manifest
         return commit_together(self.store, transactions, base, options)
 
     def opened(self, kind: type[D], manifest: Manifest) -> D:
         """The version that was made, opened."""
         session = None if self.dataset is None else self.dataset.session()
-        return kind(
+        return kind.of(
             self.store,
             manifest,
             uri=self.uri,
@@ -92,27 +72,35 @@ class CommitPlace:
         )
 
 
-def _options(
-    function: str,
+def commit_options(
     max_retries: int,
+    commit_timeout: object,
+    *,
     detached: bool | None,
-    stable: bool | None,
+    stable: bool | None = None,
     v2_paths: bool | None,
-    ignored: Mapping[str, object],
 ) -> CommitOptions:
-    for name, value in ignored.items():
-        if name in _LATER:
-            if value:
-                raise UnsupportedFeatureError(
-                    f"{function}: the option {name!r} is not supported yet. Leave it out."
-                )
-        elif name not in _IGNORED:
-            raise OptionError(f"{function}: unknown option {name!r}")
-    if max_retries < 0:
+    """What users say of a commit, checked.
+
+    Raises
+    ------
+    OptionError
+        The number of attempts, or the time, cannot be one.
+    """
+    number: object = max_retries
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise OptionError(f"max_retries: expected a number ≥ 0, found {max_retries!r}")
+    seconds = None
+    if commit_timeout is not None:
+        if not isinstance(commit_timeout, timedelta) or commit_timeout <= timedelta(0):
+            raise OptionError(
+                f"commit_timeout: expected a timedelta > 0, or None, found {commit_timeout!r}"
+            )
+        seconds = commit_timeout.total_seconds()
     return CommitOptions(
         max_retries=max_retries,
         detached=bool(detached),
         enable_stable_row_ids=bool(stable),
         enable_v2_manifest_paths=v2_paths is not False,
+        timeout=seconds,
     )

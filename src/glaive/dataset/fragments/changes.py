@@ -6,8 +6,8 @@ Each method returns what ``LanceOperation`` takes; nothing changes until that is
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.errors import RowIndexError
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
+from glaive.scan.session import Session
 from glaive.scan.view import Views
 
 if TYPE_CHECKING:
@@ -31,10 +32,20 @@ class FragmentChanges:
 
     __slots__ = ("_position", "_stored", "_views")
 
-    def __init__(self, views: Views, position: int) -> None:
-        self._views = views
-        self._position = position
-        self._stored: Fragment = views.snapshot.manifest.fragment(position)
+    _views: Views
+    _position: int
+    _stored: Fragment
+
+    @classmethod
+    def of(cls, views: Views, position: int) -> Self:
+        """The fragment at a position of a version's list."""
+        made = cls.__new__(cls)
+        made._place(views, position)  # noqa: SLF001  # of this class
+        return made
+
+    def _place(self, views: Views, position: int) -> None:
+        self._views, self._position = views, position
+        self._stored = views.snapshot.manifest.fragment(position)
 
     @staticmethod
     def create(
@@ -42,9 +53,16 @@ class FragmentChanges:
         data: object,
         fragment_id: int | None = None,
         schema: pa.Schema | None = None,
-        max_rows_per_group: int | None = None,
+        max_rows_per_group: int | None = 1024,
         progress: Any = None,
         mode: str = "append",
+        *,
+        data_storage_version: str | None = None,
+        use_legacy_format: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        namespace_client: Any = None,
+        table_id: Sequence[str] | None = None,
+        session: Session | None = None,
         **options: Any,
     ) -> FragmentMetadata:
         """Write all rows into one file; the parameters are those of ``write_fragments``.
@@ -56,7 +74,17 @@ class FragmentChanges:
         """
         from glaive.dataset.fragments.files import create_fragment
 
-        given = {"max_rows_per_group": max_rows_per_group, "progress": progress, **options}
+        given = {
+            "max_rows_per_group": max_rows_per_group,
+            "progress": progress,
+            "data_storage_version": data_storage_version,
+            "use_legacy_format": use_legacy_format,
+            "storage_options": storage_options,
+            "namespace_client": namespace_client,
+            "table_id": table_id,
+            "session": session,
+            **options,
+        }
         return create_fragment(dataset_uri, data, fragment_id, schema, mode, given)
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from glaive.dataset.fragments.changes import FragmentChanges
 from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
-from glaive.errors import OptionError, RowIndexError
+from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.options import ScanOptions, shows_options
@@ -22,6 +22,9 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.system import ROW_ADDRESS
 from glaive.scan.take import positions, take
 from glaive.scan.view import Views
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
 
 __all__ = ["FragmentSession", "LanceFragment"]
 
@@ -33,6 +36,12 @@ class LanceFragment(FragmentChanges):
     """
 
     __slots__ = ()
+
+    def __init__(self, dataset: OpenedVersion, fragment_id: int | None) -> None:
+        if fragment_id is None:
+            raise OptionError("fragment_id: expected the id of a fragment, found None")
+        snapshot = dataset.snapshot
+        self._place(Views(snapshot), snapshot.manifest.position_of(fragment_id))
 
     def __repr__(self) -> str:
         files = [file.path for file in self._stored.files]
@@ -67,6 +76,13 @@ class LanceFragment(FragmentChanges):
         return pa.schema([schema.presented().field(name) for name in there])
 
     @property
+    def partition_expression(self) -> object:
+        """Not offered: Lance datasets are not partitioned by expressions."""
+        raise UnsupportedFeatureError(
+            "partition_expression: Lance datasets are not partitioned by expressions"
+        )
+
+    @property
     def physical_rows(self) -> int:
         """Rows in the files, deleted ones included."""
         return self._stored.physical_rows
@@ -96,7 +112,7 @@ class LanceFragment(FragmentChanges):
         """Live rows."""
         return self.scanner(filter=filter).count_rows()
 
-    @shows_options
+    @shows_options()
     def scanner(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -107,7 +123,20 @@ class LanceFragment(FragmentChanges):
         options["fragments"] = (self.fragment_id,)
         return Scanner.of(self._views, columns=columns, filter=filter, **options)
 
-    @shows_options
+    @shows_options(
+        "limit",
+        "offset",
+        "with_row_id",
+        "with_row_address",
+        "blob_handling",
+        "order_by",
+        "use_scalar_index",
+        "io_buffer_size",
+        "late_materialization",
+        "include_deleted_rows",
+        "batch_size_bytes",
+        "strict_batch_size",
+    )
     def to_table(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -117,7 +146,7 @@ class LanceFragment(FragmentChanges):
         """Read the fragment into a table."""
         return self.scanner(columns, filter, **options).to_table()
 
-    @shows_options
+    @shows_options()
     def to_batches(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -127,13 +156,29 @@ class LanceFragment(FragmentChanges):
         """Stream the fragment in batches."""
         return self.scanner(columns, filter, **options).to_batches()
 
-    @shows_options
+    @shows_options(
+        "limit",
+        "offset",
+        "batch_size",
+        "with_row_id",
+        "with_row_address",
+        "blob_mode",
+        "order_by",
+    )
     def to_pandas(
-        self, columns: Sequence[str] | Mapping[str, str] | None = None, **kwargs: Any
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        *,
+        blob_mode: str = "lazy",
+        **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``."""
+        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``.
+
+        Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
+        """
         options, kwargs = ScanOptions.split(kwargs)
-        return self.scanner(columns, **options).to_pandas(**kwargs)
+        return self.scanner(columns, filter, **options).to_pandas(blob_mode=blob_mode, **kwargs)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first live rows."""
@@ -196,4 +241,4 @@ def _reopen(
 ) -> Any:
     manifest = find_version(store, version)
     views = Views(Snapshot(store, manifest, Session(), storage_options))
-    return kind(views, manifest.position_of(fragment_id))
+    return kind.of(views, manifest.position_of(fragment_id))

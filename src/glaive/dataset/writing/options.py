@@ -14,6 +14,14 @@ __all__ = ["Mode", "WriteOptions"]
 
 Mode = Literal["create", "append", "overwrite"]
 
+_NUMBERS = (
+    "max_rows_per_file",
+    "max_rows_per_group",
+    "max_bytes_per_file",
+    "max_page_bytes",
+    "data_cache_bytes",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
@@ -32,6 +40,8 @@ class WriteOptions:
         Rows of a page at most, in files of format 0.1; others have no groups.
     max_bytes_per_file
         Bytes after which a new file is begun, about.
+    max_page_bytes, data_cache_bytes
+        Bytes of values in a page at most, about; and of those that wait to become pages.
     data_storage_version
         Format of the files by name; by default that of the dataset, else the stable one.
     enable_stable_row_ids, enable_v2_manifest_paths
@@ -60,6 +70,8 @@ class WriteOptions:
     max_rows_per_file: int = 1024 * 1024
     max_rows_per_group: int = 1024
     max_bytes_per_file: int = 90 * 1024**3
+    max_page_bytes: int | None = None
+    data_cache_bytes: int | None = None
     data_storage_version: str | None = None
     enable_stable_row_ids: bool = False
     enable_v2_manifest_paths: bool = True
@@ -79,10 +91,7 @@ class WriteOptions:
             raise OptionError(
                 f"mode: expected 'create', 'append' or 'overwrite', found {self.mode!r}"
             )
-        for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+        self._check_numbers()
         for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
@@ -112,6 +121,20 @@ class WriteOptions:
                     f"transaction_properties and commit_message: expected text, found {key!r}: "
                     f"{text!r}"
                 )
+
+    def _check_numbers(self) -> None:
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is None and name in ("max_page_bytes", "data_cache_bytes"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+
+    def page_bytes(self, columns: int) -> int | None:
+        """Bytes of values in a page of one of so many columns; ``None`` where nothing is said."""
+        share = None if self.data_cache_bytes is None else self.data_cache_bytes // max(1, columns)
+        said = [one for one in (self.max_page_bytes, share) if one is not None]
+        return max(1, min(said)) if said else None
 
     def cleanup_config(self) -> dict[str, str]:
         """Entries of the table's configuration that ``auto_cleanup`` comes to.

@@ -78,6 +78,7 @@ class RollingWriter:
             dictionaries=self.dictionaries,
             blobs=self.options.blobs,
             rows_per_batch=self.options.max_rows_per_group,
+            page_bytes=self.options.page_bytes(len(self.schema.fields)),
         )
         self._rows = 0
         if self.options.progress is not None:

@@ -13,18 +13,18 @@ from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.opened import OpenedVersion
+from glaive.dataset.opening import check_options, refuse_base_params
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import read_source
 from glaive.dataset.writing.write import Target, find_target
 from glaive.dataset.writing.write import write_fragments as write_files
-from glaive.errors import OptionError
+from glaive.errors import UnsupportedFeatureError
 from glaive.file.blob_options import BlobOptions
+from glaive.scan.session import Session
 from glaive.table.root import open_root
 
 __all__ = ["write_fragments"]
-
-_IGNORED = frozenset({"data_cache_bytes"})
 
 
 def write_fragments(
@@ -35,8 +35,10 @@ def write_fragments(
     return_transaction: bool = False,
     mode: str = "append",
     max_rows_per_file: int = 1024 * 1024,
-    max_rows_per_group: int = 1024,
+    max_rows_per_group: int | None = 1024,
     max_bytes_per_file: int = 90 * 1024**3,
+    data_cache_bytes: int | None = None,
+    max_page_bytes: int | None = None,
     progress: Any = None,
     data_storage_version: str | None = None,
     use_legacy_format: bool | None = None,
@@ -48,11 +50,16 @@ def write_fragments(
     initial_bases: Sequence[DatasetBasePath] | None = None,
     target_bases: Sequence[str] | None = None,
     target_all_bases: bool | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    namespace_client: Any = None,
+    table_id: Sequence[str] | None = None,
+    session: Session | None = None,  # noqa: ARG001  # pylance has it
     **options: Any,
 ) -> list[FragmentMetadata] | Transaction:
     """Write rows into data files that no version refers to yet.
 
-    The parameters are those of :func:`glaive.write_dataset`. With ``return_transaction`` the
+    The parameters are those of :func:`glaive.write_dataset`, but namespaces are not supported,
+    and a ``session`` has no effect. With ``return_transaction`` the
     fragments come within the transaction that adds them, or, with ``mode`` "create" or
     "overwrite", makes a dataset of them. Commit them with ``LanceDataset.commit`` within a
     week: files that no version refers to are cleaned up then.
@@ -68,10 +75,17 @@ def write_fragments(
         The rows do not fit the dataset.
     OptionError
         An option does not exist or has a value it cannot have.
+    UnsupportedFeatureError
+        An option is not supported.
     """
-    unknown = [name for name, value in options.items() if name not in _IGNORED and value]
-    if unknown:
-        raise OptionError(f"write_fragments: unknown options {', '.join(unknown)}")
+    if options:
+        check_options("write_fragments", options, write_fragments)
+    refuse_base_params("write_fragments", base_store_params)
+    if namespace_client is not None or table_id is not None:
+        raise UnsupportedFeatureError(
+            "write_fragments: namespace_client and table_id are not supported: credentials are "
+            "not renewed. Give the storage_options that the namespace tells."
+        )
     if use_legacy_format is not None and data_storage_version is None:
         data_storage_version = "legacy" if use_legacy_format else "stable"
     blobs = BlobOptions(
@@ -82,8 +96,10 @@ def write_fragments(
     wanted = WriteOptions(
         mode=mode,  # type: ignore[arg-type]  # checked there
         max_rows_per_file=max_rows_per_file,
-        max_rows_per_group=max_rows_per_group,
+        max_rows_per_group=1024 if max_rows_per_group is None else max_rows_per_group,
         max_bytes_per_file=max_bytes_per_file,
+        max_page_bytes=max_page_bytes,
+        data_cache_bytes=data_cache_bytes,
         data_storage_version=data_storage_version,
         enable_stable_row_ids=enable_stable_row_ids,
         progress=progress,

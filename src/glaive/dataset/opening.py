@@ -1,0 +1,74 @@
+"""From what users call a dataset to its store and the manifest of the version they mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from glaive.dataset.versions.history import find_version, version_as_of
+from glaive.dataset.versions.references import resolve
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.table.load import open_latest
+from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.root import CommitLock, open_root
+
+__all__ = ["check_options", "find", "refuse_base_params"]
+
+
+def find(
+    uri: str | os.PathLike[str] | None,
+    version: int | str | tuple[str | None, int | None] | None,
+    asof: object,
+    storage_options: Mapping[str, str] | None,
+    commit_lock: CommitLock | None,
+    manifest_store: ManifestStore | str | None,
+) -> tuple[ObjectStore, Manifest, str]:
+    """Store, manifest and place; errors as those of :func:`glaive.dataset.open.dataset`."""
+    if uri is None:
+        raise OptionError(
+            "uri: expected a path or a URI, or namespace_client and table_id, found None"
+        )
+    store = open_root(uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store)
+    if version is None and asof is not None:
+        version = version_as_of(store, asof)
+    if isinstance(version, str | tuple):
+        found = resolve(store, open_latest(store), version)
+        return found.store, found.manifest, found.store.uri
+    manifest = open_latest(store) if version is None else find_version(store, version)
+    return store, manifest, os.fspath(uri)
+
+
+def refuse_base_params(function: str, given: object) -> None:
+    """Say that base paths have the storage options of the dataset.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Others are given.
+    """
+    if given:
+        raise UnsupportedFeatureError(
+            f"{function}: the option 'base_store_params' is not supported. Base paths are opened "
+            "with the storage_options of the dataset; put there what all of them need."
+        )
+
+
+def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
+    """Say that options do not exist, and which was perhaps meant.
+
+    Raises
+    ------
+    OptionError
+        There is one.
+    """
+    for name in given:
+        import inspect
+
+        known = [one for one in inspect.signature(of).parameters if one not in ("options", "self")]
+        close = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {', '.join(known)}")
