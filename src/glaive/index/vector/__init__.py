@@ -1,0 +1,1 @@
+"""Vector indices: partitions of rows around centroids, their codes and their graphs."""

@@ -1,0 +1,158 @@
+"""Graphs of vector indices: a few levels of nodes with their neighbours for each partition.
+
+Specification: "Graphs" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.index.segment import IndexFile
+from glaive.index.vector.partitions import read_partitions
+from glaive.index.vector.storage import json_list
+
+__all__ = ["GRAPHS", "NODE_COLUMNS", "Graphs", "Header", "Level", "rows_of"]
+
+GRAPHS: Final = "lance:hnsw"
+"""Key of the list of what each graph says of itself."""
+
+NODE_COLUMNS: Final = ("__vector_id", "__neighbors", "_distance")
+
+_MOST_NEIGHBOURS = 4096
+
+
+class Level(NamedTuple):
+    """Nodes of a level: numbers of vectors of the partition, and neighbours, likewise."""
+
+    ids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    neighbors: NDArray[np.int64]
+    distances: NDArray[np.float32]
+
+
+class Header:
+    """What a graph says of itself: where searches begin, and where its levels are.
+
+    Raises
+    ------
+    CorruptFileError
+        The text says something else.
+    """
+
+    def __init__(self, text: str, rows: int, where: object) -> None:
+        try:
+            self._content: dict[str, Any] = json.loads(text)
+            self.entry = int(self._content["entry_point"])
+            self.neighbors = int(self._content["params"]["m"])
+            offsets = np.array(self._content["level_offsets"], np.int64)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise _corrupt(f"{error!r}", where) from error
+        good = offsets.ndim == 1 and len(offsets) > 1 and (np.diff(offsets) >= 0).all()
+        if not (good and offsets[0] == 0 and offsets[-1] == rows):
+            raise _corrupt(f"levels at {offsets.tolist()} of {rows} rows", where)
+        if not 0 < self.neighbors <= _MOST_NEIGHBOURS:
+            raise _corrupt(f"{self.neighbors} neighbours", where)
+        self.offsets = offsets
+
+    def changed(self, entry: int, sizes: list[int]) -> str:
+        """The same graph with another entry point and levels of these sizes."""
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+        content = {**self._content, "entry_point": entry, "level_offsets": offsets}
+        return json.dumps(content, separators=(",", ":"))
+
+
+class Graphs:
+    """The graphs in ``index.idx``.
+
+    Raises
+    ------
+    CorruptFileError
+        Columns, partitions or metadata are not those of graphs.
+    """
+
+    def __init__(self, file: IndexFile, partitions: int) -> None:
+        self.file = file
+        file.check(**dict.fromkeys(NODE_COLUMNS))
+        self.partitions = read_partitions(file)
+        self.texts = json_list(file, GRAPHS)
+        if len(self.texts) != partitions or len(self.partitions) != partitions:
+            raise CorruptFileError(
+                "graphs of an index",
+                expected=f"{partitions}",
+                found=f"{len(self.texts)} in {len(self.partitions)} partitions",
+                where=file.path,
+            )
+
+    def read(self, partition: int) -> pa.Table:
+        """Rows of the graph of one partition."""
+        rows = self.partitions.rows(partition)
+        return self.file.read(NODE_COLUMNS, rows.start, rows.stop)
+
+    def header(self, partition: int) -> Header:
+        """What the graph of a partition says of itself."""
+        rows = self.partitions.rows(partition)
+        return Header(self.texts[partition], rows.stop - rows.start, self.file.path)
+
+    def levels(self, rows: pa.Table, header: Header, vectors: int) -> list[Level]:
+        """Levels of a graph on this many vectors, the lowest first."""
+        bounds = header.offsets.tolist()
+        return [
+            self._level(rows.slice(start, stop - start), vectors)
+            for start, stop in pairwise(bounds)
+        ]
+
+    def _level(self, rows: pa.Table, vectors: int) -> Level:
+        columns: list[Any] = [rows[name].combine_chunks() for name in NODE_COLUMNS]
+        numbers, lists, distances = columns
+        offsets = lists.offsets.to_numpy().astype(np.int64) if len(rows) else np.zeros(1, np.int64)
+        neighbors, far = lists.flatten(), distances.flatten()
+        if any(one.null_count for one in (*columns, neighbors, far)):
+            raise _corrupt("nulls", self.file.path)
+        level = Level(
+            numbers.to_numpy().astype(np.int64),
+            offsets - offsets[0],
+            neighbors.to_numpy().astype(np.int64),
+            far.to_numpy().astype(np.float32),
+        )
+        on_level = np.zeros(vectors, np.bool_)
+        if len(level.ids) and level.ids.max() >= vectors:
+            raise _corrupt(f"vector {level.ids.max()} of {vectors}", self.file.path)
+        on_level[level.ids] = True
+        beyond = len(level.neighbors) and level.neighbors.max() >= vectors
+        if beyond or not on_level[level.neighbors].all() or on_level.sum() != len(level.ids):
+            raise _corrupt("neighbours that are not on their level", self.file.path)
+        alike = lists.offsets.equals(distances.offsets) if len(rows) else True
+        if (
+            not alike
+            or int(level.offsets[-1]) != len(level.neighbors)
+            or len(far) != len(level.neighbors)
+        ):
+            raise _corrupt("other distances than neighbours", self.file.path)
+        return level
+
+
+def rows_of(levels: list[Level], schema: pa.Schema) -> pa.Table:
+    """Levels as rows of the file."""
+    tables = []
+    for level in levels:
+        offsets = pa.array(level.offsets, pa.int32())
+        columns: list[Any] = [
+            pa.array(level.ids, pa.uint32()),
+            pa.ListArray.from_arrays(offsets, pa.array(level.neighbors, pa.uint32())),
+            pa.ListArray.from_arrays(offsets, pa.array(level.distances, pa.float32())),
+        ]
+        tables.append(pa.table(columns, names=list(NODE_COLUMNS)).cast(schema))
+    return pa.concat_tables(tables)
+
+
+def _corrupt(found: str, where: object) -> CorruptFileError:
+    return CorruptFileError(
+        "graph of an index", expected="nodes by level", found=found[:200], where=where
+    )

@@ -1,0 +1,74 @@
+"""How the codes of a partition lie, and taking rows out of them.
+
+Row by row they are what the column says. Product codes may be stored *transposed*: first byte 0
+of all rows of the partition, then byte 1, and so on. Bits of RaBitQ may be *packed*: 32 rows
+side by side, so that a search looks up 32 nibbles at a time.
+
+Specification: "Codes" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["keep_packed", "keep_rows", "keep_transposed", "row_major"]
+
+Codes = NDArray[np.uint8]
+"""The bytes of a partition, as (rows, width) whatever their order is."""
+Mask = NDArray[np.bool_]
+
+BLOCK: Final = 32
+_ORDER: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
+"""Which row of the first, and of the last 16, a byte of a block holds."""
+
+
+def keep_rows(codes: Codes, kept: Mask) -> Codes:
+    """Rows of codes that lie row by row."""
+    return codes[kept]
+
+
+def keep_transposed(codes: Codes, kept: Mask) -> Codes:
+    """Rows of transposed codes."""
+    rows, width = codes.shape
+    left = codes.reshape(width, rows)[:, kept]
+    return np.ascontiguousarray(left).reshape(-1, width)
+
+
+def row_major(codes: Codes) -> Codes:
+    """Transposed codes row by row."""
+    rows, width = codes.shape
+    return np.ascontiguousarray(codes.reshape(width, rows).T)
+
+
+def keep_packed(codes: Codes, kept: Mask) -> Codes:
+    """Rows of packed bits."""
+    return _pack(_unpack(codes)[kept])
+
+
+def _unpack(codes: Codes) -> Codes:
+    rows, width = codes.shape
+    whole = rows // BLOCK * BLOCK
+    flat = codes.reshape(-1)
+    blocks = flat[: whole * width].reshape(-1, width, 2, BLOCK // 2)
+    # Of each byte column: low nibbles of 32 rows, then high ones; 16 bytes each.
+    values = np.empty((len(blocks), BLOCK, width), np.uint8)
+    low, high = blocks[:, :, 0].transpose(0, 2, 1), blocks[:, :, 1].transpose(0, 2, 1)
+    values[:, _ORDER] = (low & 15) | (high & 15) << 4
+    values[:, _ORDER + BLOCK // 2] = low >> 4 | high & 0xF0
+    rest = flat[whole * width :].reshape(width, rows - whole).T
+    return np.concatenate([values.reshape(-1, width), rest])
+
+
+def _pack(values: Codes) -> Codes:
+    rows, width = values.shape
+    whole = rows // BLOCK * BLOCK
+    blocks = values[:whole].reshape(-1, BLOCK, width)
+    first, last = blocks[:, _ORDER], blocks[:, _ORDER + BLOCK // 2]
+    packed = np.empty((len(blocks), width, 2, BLOCK // 2), np.uint8)
+    packed[:, :, 0] = ((first & 15) | (last & 15) << 4).transpose(0, 2, 1)
+    packed[:, :, 1] = (first >> 4 | last & 0xF0).transpose(0, 2, 1)
+    rest = np.ascontiguousarray(values[whole:].T)
+    return np.concatenate([packed.reshape(-1), rest.reshape(-1)]).reshape(-1, width)

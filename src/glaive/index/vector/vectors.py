@@ -1,0 +1,129 @@
+"""Vectors as codes have them: what the graph of a vector index measures distances between.
+
+Specification: "Codes" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.pb import index_pb2
+from glaive.format.wire import parse
+from glaive.index.vector.layouts import row_major
+from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, Storage, bytes_of
+
+__all__ = ["Vectors"]
+
+Floats = NDArray[np.float32]
+
+_FLOATS = {
+    index_pb2.Tensor.FLOAT16: np.float16,
+    index_pb2.Tensor.FLOAT32: np.float32,
+    index_pb2.Tensor.FLOAT64: np.float64,
+}
+
+
+class Vectors:
+    """Turns the codes of one partition into vectors.
+
+    Raises
+    ------
+    CorruptFileError
+        What the codes mean is not stored, or does not fit them.
+    UnsupportedFeatureError
+        Codes of a kind that graphs are not built on.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.column = storage.column
+        # Vectors of the cosine distance have length one; codes of them are compared as they are.
+        on_sphere = storage.metric == "cosine" and self.column == PLAIN
+        self.dot = storage.metric == "dot" or on_sphere
+        if self.column == PRODUCT:
+            self._codebook = self._read_codebook()
+        elif self.column == SCALAR:
+            self._start, self._step = self._read_bounds()
+        elif self.column != PLAIN:
+            raise UnsupportedFeatureError(
+                f"{storage.file.path}: a graph on {self.column}, which this version of glaive "
+                "does not make anew; drop the index, compact, and build it again"
+            )
+
+    def of(self, column: pa.ChunkedArray) -> Floats:
+        """Vectors of the rows of one whole partition."""
+        if self.column == PRODUCT:
+            codes = bytes_of(column)
+            return self._from_products(row_major(codes) if self._transposed else codes)
+        if self.column == SCALAR:
+            return bytes_of(column) * np.float32(self._step) + np.float32(self._start)
+        array: Any = column.combine_chunks()
+        flat = array.flatten().to_numpy(zero_copy_only=False)
+        if flat.dtype == np.uint8:
+            flat = np.unpackbits(flat)
+        vectors: Floats = np.ascontiguousarray(flat, np.float32).reshape(len(column), -1)
+        return vectors
+
+    @property
+    def _transposed(self) -> bool:
+        return bool(self._storage.details.get("transposed"))
+
+    def _from_products(self, codes: NDArray[np.uint8]) -> Floats:
+        if self._codebook.shape[1] == 16:
+            halves = np.empty((len(codes), 2 * codes.shape[1]), np.uint8)
+            halves[:, ::2], halves[:, 1::2] = codes & 15, codes >> 4
+            codes = halves
+        parts, _, width = self._codebook.shape
+        vectors = np.empty((len(codes), parts, width), np.float32)
+        for part in range(parts):
+            vectors[:, part] = self._codebook[part][codes[:, part]]
+        return vectors.reshape(len(codes), -1)
+
+    def _read_codebook(self) -> Floats:
+        details, file = self._storage.details, self._storage.file
+        bits, parts, dimension, position = (
+            self._whole(key)
+            for key in ("nbits", "num_sub_vectors", "dimension", "codebook_position")
+        )
+        tensor = parse(index_pb2.Tensor(), file.buffer(position), "codebook", file.path)
+        kind: Any = _FLOATS.get(tensor.data_type)
+        stored = self._storage.type_of(self.column).list_size * 8
+        whole = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
+        size = 0 if kind is None else (dimension << bits) * np.dtype(kind).itemsize
+        if not whole or parts * bits != stored or size != len(tensor.data) or not size:
+            raise CorruptFileError(
+                "codebook of an index",
+                expected=f"that of {stored} bits a row",
+                found=f"{len(tensor.data)} bytes for {details}"[:200],
+                where=file.path,
+            )
+        values = np.frombuffer(tensor.data, np.dtype(kind).newbyteorder("<"))
+        return values.astype(np.float32).reshape(parts, 1 << bits, -1)
+
+    def _read_bounds(self) -> tuple[float, float]:
+        bounds = self._storage.details.get("bounds")
+        found = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
+        numbers = [float(one) for one in found if isinstance(one, int | float)]
+        if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
+            raise self._wrong("bounds", bounds)
+        return numbers[0], (numbers[1] - numbers[0]) / 255
+
+    def _whole(self, key: str) -> int:
+        found = self._storage.details.get(key)
+        if not isinstance(found, int) or not 0 <= found < 1 << 20:
+            raise self._wrong(key, found)
+        return found
+
+    def _wrong(self, key: str, found: object) -> CorruptFileError:
+        return CorruptFileError(
+            f"{key!r} of the codes of an index",
+            expected="numbers",
+            found=f"{found!r}"[:80],
+            where=self._storage.file.path,
+        )
