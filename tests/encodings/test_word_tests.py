@@ -23,7 +23,8 @@ def test_sets_of_numbers(kind: Any, negated: bool, nulls: bool, data: st.DataObj
     numbers = st.integers(int(limits.min), int(limits.max)) | st.sampled_from(ends)
     numbers |= st.integers(0, 40)
     some = data.draw(st.lists(numbers, max_size=60))
-    asked = [*ends, *range(42), *some]
+    near = [min(max(one + step, limits.min), limits.max) for one in some for step in (-1, 1)]
+    asked = [*ends, *range(42), *some, *near]
     values: Any = pa.array([*some, None] if nulls else some, kind)
     condition = IsOneOf(values, negated)
     test = word_test(condition, kind)

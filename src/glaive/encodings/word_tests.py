@@ -111,7 +111,8 @@ def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
     if not condition.negated:
         return lows, highs - lows
     # From 0, or behind a run, to before the next run, or to the largest word.
-    starts, stops = np.append(0, highs + _ONE).astype(np.uint64), np.append(lows - _ONE, top)
+    starts = np.concatenate([np.zeros(1, np.uint64), highs + _ONE])
+    stops = np.append(lows - _ONE, top)
     kept = np.ones(len(starts), np.bool_)
     kept[0], kept[-1] = lows[0] > 0, highs[-1] < top
     return starts[kept], (stops - starts)[kept]
