@@ -18,7 +18,7 @@ import pyarrow as pa
 from glaive.config import settings
 from glaive.errors import OptionError, StoreError
 from glaive.io.failures import from_system
-from glaive.io.local_sink import TEMPORARY, LocalSink
+from glaive.io.local_sink import SMALL, TEMPORARY, LocalSink, place_small, write_new
 from glaive.io.mapped import MappedReader
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
@@ -28,7 +28,6 @@ __all__ = ["LocalStore"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call for what follows."""
-_SMALL = 64 * 1024
 
 
 class LocalStore:
@@ -95,8 +94,8 @@ class LocalStore:
         try:
             fd = os.open(full, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
-                data = os.read(fd, _SMALL)  # most manifests: spares asking for the size
-                if len(data) == _SMALL:
+                data = os.read(fd, SMALL)  # most manifests: spares asking for the size
+                if len(data) == SMALL:
                     data = b"".join([data, *_rest(fd)])
             finally:
                 os.close(fd)
@@ -107,6 +106,10 @@ class LocalStore:
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole file; see the contract in :mod:`glaive.io.store`."""
+        if not self.fsync and (whole := _whole(data)) is not None:
+            place_small(self.full(path), whole, mode)
+            self.counters.add_write(1, len(whole))
+            return
         sink = self.create(path)
         try:
             sink.write(data)
@@ -114,6 +117,25 @@ class LocalStore:
         except BaseException:
             sink.abort()
             raise
+
+    def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
+        """Write a file whose name nobody else knows before all of it is there.
+
+        Such as one with a name of random digits that a manifest is going to name. It needs no
+        temporary name: a writer that is stopped leaves a file that nothing refers to.
+        """
+        whole = None if self.fsync else _whole(data)
+        if whole is not None:
+            full = self.full(path)
+            try:
+                write_new(full, whole)
+            except FileExistsError:  # of an attempt before
+                place_small(full, whole, "overwrite")
+            except OSError as error:
+                raise from_system(error, full, "write") from None
+            self.counters.add_write(1, len(whole))
+        else:
+            self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
         """Write over a file of the same size in place; ``False`` if there is no such file.
@@ -203,6 +225,16 @@ class LocalStore:
             raise StoreError(f"cannot look up {full}: it is a directory. Check the path.")
         return _meta(path, status)
 
+    def is_free(self, path: str) -> bool:
+        """Whether there certainly is no such file."""
+        try:
+            os.stat(self.full(path))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files; those already gone are no error."""
         for path in paths:
@@ -227,6 +259,13 @@ def _fsync(options: Mapping[str, str]) -> bool:
 
 
 _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+
+
+def _whole(data: Sequence[BytesLike]) -> bytes | None:
+    """The pieces of a small file, joined; ``None`` if it is not small."""
+    if sum([memoryview(piece).nbytes for piece in data]) > SMALL:
+        return None
+    return b"".join(data)
 
 
 def _listdir(full: str) -> Sequence[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -14,10 +13,13 @@ from glaive.io.reserve import STEP, release, reserve
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode
 
-__all__ = ["TEMPORARY", "LocalSink"]
+__all__ = ["SMALL", "TEMPORARY", "LocalSink", "place_small", "write_new"]
 
 TEMPORARY = ".tmp"
 """How the names of unfinished files end; they begin with a dot."""
+
+SMALL = 64 * 1024
+"""Bytes of a file below which its pieces are joined and written with one call."""
 
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call: large writes go to the page cache fastest in slices."""
@@ -35,6 +37,60 @@ _RESERVE_FROM = 1024 * 1024
 """Bytes of one write from which blocks are reserved ahead."""
 
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def write_new(full: str, data: bytes) -> None:
+    """Write a small file where none is, under its own name; its folder is made when missing.
+
+    Raises
+    ------
+    FileExistsError
+        There is one; it stays as it is.
+    OSError
+        It could not be written; nothing is left behind.
+    """
+    try:
+        fd = os.open(full, _NEW, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        fd = os.open(full, _NEW, 0o666)
+    try:
+        try:
+            done = os.write(fd, data)
+            if done < len(data):
+                _flush(fd, [memoryview(data)[done:]])
+        finally:
+            os.close(fd)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(full)
+        raise
+
+
+def place_small(full: str, data: bytes, mode: PutMode) -> None:
+    """Write a small file under a temporary name, then make it visible."""
+    temporary = _temporary(full)
+    try:
+        write_new(temporary, data)
+        try:
+            if mode == "create":
+                _link(temporary, full)
+            else:
+                os.replace(temporary, full)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise from_system(error, full, "write") from None
+
+
+def _temporary(full: str) -> str:
+    folder, _, name = full.rpartition("/")
+    return f"{folder}/.{name}.{os.urandom(8).hex()}{TEMPORARY}"
+
+
 class LocalSink:
     """A file being written under a temporary name.
 
@@ -45,17 +101,15 @@ class LocalSink:
 
     def __init__(self, full: str, counters: IoCounters, *, fsync: bool) -> None:
         self._full, self._counters, self._fsync = full, counters, fsync
-        folder, _, name = full.rpartition("/")
-        self._temporary = f"{folder}/.{name}.{secrets.token_hex(8)}{TEMPORARY}"
+        self._temporary = _temporary(full)
         self.position = 0
         self._reserved = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
             try:
-                self._fd = os.open(self._temporary, flags, 0o666)
+                self._fd = os.open(self._temporary, _NEW, 0o666)
             except FileNotFoundError:
-                os.makedirs(folder, exist_ok=True)
-                self._fd = os.open(self._temporary, flags, 0o666)
+                os.makedirs(os.path.dirname(full), exist_ok=True)
+                self._fd = os.open(self._temporary, _NEW, 0o666)
         except OSError as error:
             raise self._failed(error, full) from None
 

@@ -41,6 +41,7 @@ from glaive.table.handlers import put_manifest
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
+from glaive.table.recent import remember
 from glaive.table.registry import read_operation
 from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
@@ -145,12 +146,14 @@ class _Commit:
             if written != name:
                 self._write_deletions()
             encoded = self.transaction.encode()
-            draft = self._draft()
+            draft, complete = self._draft()
             draft.wire.transaction_file = name
             if written != name and not draft.wire.writer_feature_flags & int(
                 Feature.NO_TRANSACTION_FILES
             ):
-                self.store.put(transaction_path(name), [encoded])
+                # Its name holds the uuid: nobody looks for it before the manifest names it.
+                put = getattr(self.store, "put_new", self.store.put)
+                put(transaction_path(name), [encoded])
             written = name
             pieces = encode_manifest(
                 draft.wire,
@@ -161,8 +164,6 @@ class _Commit:
             version = draft.wire.version
             scheme = self.base.scheme if self.base is not None else options.scheme
             if put_manifest(self.store, version, scheme, pieces, self.transaction.uuid):
-                if not options.detached:
-                    write_hint(self.store, version)
                 made = Manifest(
                     draft.wire,
                     where=self.store.full(manifest_path(version, scheme)),
@@ -170,6 +171,10 @@ class _Commit:
                     transaction=encoded,
                     index_section=draft.index_section,
                 )
+                if not options.detached:
+                    write_hint(self.store, version)
+                    if complete:
+                        remember(pieces, made)
                 self._clean_up(made)
                 return made
             took = took or time.perf_counter() - started
@@ -190,8 +195,11 @@ class _Commit:
             "the commit: repeat it, or allow more retries."
         )
 
-    def _draft(self) -> Draft:
-        """The next version on top of ``base``, complete but for the name of its transaction."""
+    def _draft(self) -> tuple[Draft, bool]:
+        """The next version on top of ``base``, finished but for the name of its transaction.
+
+        And whether it tells the rows of all fragments: ``base`` does.
+        """
         base = self.base
         if base is not None:
             wire = base.wire
@@ -212,8 +220,7 @@ class _Commit:
         if self.options.detached:
             version = secrets.randbits(64) | DETACHED
         carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
-        stamp(draft, version, carried=carried)
-        return draft
+        return draft, stamp(draft, version, carried=carried)
 
     def _hidden_lineage(self, base: Manifest, fragment_id: int) -> HiddenLineage:
         fragment = base.fragment(base.position_of(fragment_id))
@@ -222,7 +229,7 @@ class _Commit:
 
     def _clean_up(self, made: Manifest) -> None:
         """Remove old versions if the table's configuration asks for it now."""
-        if self.base is None or self.options.detached or not made.config:
+        if self.base is None or self.options.detached or not made.wire.config:
             return
         from glaive.table.auto_cleanup import INTERVAL, clean_after
 

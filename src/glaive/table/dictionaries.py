@@ -89,11 +89,13 @@ def embed_dictionaries(
     SchemaError
         New files have other items than the dataset.
     """
-    draft = Manifest(wire, where=base.where if base is not None else store.uri)
     coded = [field for field in wire.fields if field.logical_type.startswith("dict:")]
+    if not coded:
+        return []
+    draft = Manifest(wire, where=base.where if base is not None else store.uri)
     for field in coded:
         field.dictionary.offset = field.dictionary.length = 0
-    if draft.data_format != LEGACY or not coded:
+    if draft.data_format != LEGACY:
         return []
     fragments = [draft.fragment(at) for at in range(draft.num_fragments)]
     items = _items(store, draft, draft.schema, fragments[:1] + fragments[max(1, kept) :])

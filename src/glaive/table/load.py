@@ -13,11 +13,13 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.format.manifest import Manifest, decode_manifest
-from glaive.format.paths import NamingScheme, transaction_path
+from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
+from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
+from glaive.table.recent import newest_known, recall, remember
 from glaive.table.rows import complete_rows
-from glaive.table.versions import ManifestLocation, latest, list_versions, locate
+from glaive.table.versions import ManifestLocation, latest, list_versions, locate, read_hint
 
 __all__ = [
     "VersionInfo",
@@ -33,13 +35,41 @@ _LOOKS: Final = 3
 """How often the newest version is looked for again when it is gone before it is read."""
 
 
-def open_latest(store: ObjectStore) -> Manifest:
-    """The newest version. Two requests: a listing and the manifest."""
+def open_latest(store: ObjectStore, *, to_follow: bool = False) -> Manifest:
+    """The newest version. Two requests: a listing and the manifest.
+
+    With ``to_follow`` the caller makes the next version of it, which fails if there is one. Then
+    a directory is not listed where this process knew the newest version a moment ago.
+    """
+    near = _still_newest(store) if to_follow else None
+    if near is not None:
+        with suppress(ObjectNotFoundError):
+            return load_manifest(store, near)
     for _ in range(_LOOKS):
         # Between the two it may have been followed by another and cleaned up.
         with suppress(ObjectNotFoundError):
-            return load_manifest(store, latest(store))
+            return load_manifest(store, latest(store), keep=True)
     return load_manifest(store, latest(store))
+
+
+def _still_newest(store: ObjectStore) -> ManifestLocation | None:
+    """The newest version of a directory where it was known a moment ago, and none followed.
+
+    Listing a directory takes the longer the more versions it has. Here the next number is free
+    and the hint agrees. Only a version made and cleaned up again within the second since, by
+    writers that leave the hint alone, could have come after.
+    """
+    if not isinstance(store, LocalStore):
+        return None
+    known = newest_known(store.full(VERSIONS))
+    if (
+        known is None
+        or not store.is_free(manifest_path(known.version + 1, known.scheme))
+        or read_hint(store) != known.version
+    ):
+        return None
+    path = manifest_path(known.version, known.scheme)
+    return ManifestLocation(known.version, path, known.scheme)
 
 
 def open_version(
@@ -84,13 +114,22 @@ def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Man
     return load_manifest(store, locate(store, version, scheme))
 
 
-def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
+def load_manifest(
+    store: ObjectStore, location: ManifestLocation, *, keep: bool = False
+) -> Manifest:
     """The manifest at a location; errors as those of :func:`load_numbered`.
 
-    One request, and one per fragment where an old manifest does not tell its rows.
+    One request, and one per fragment where an old manifest does not tell its rows. With ``keep``
+    the manifest is remembered: whoever loads the same bytes next is spared parsing them.
     """
     path = location.path
-    manifest = decode_manifest(store.get(path), where=store.full(path), scheme=location.scheme)
+    data, where = store.get(path), store.full(path)
+    known = recall(data, where)
+    if known is not None:
+        if keep:
+            remember([data], known)
+        return known
+    manifest = decode_manifest(data, where=where, scheme=location.scheme)
     if manifest.version != location.version:
         raise CorruptFileError(
             "version of the manifest",
@@ -98,7 +137,10 @@ def load_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
             found=f"{manifest.version}",
             where=manifest.where,
         )
-    return complete_rows(store, manifest)
+    manifest = complete_rows(store, manifest)
+    if keep:
+        remember([data], manifest)
+    return manifest
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:

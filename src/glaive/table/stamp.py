@@ -13,15 +13,21 @@ from glaive.table.protocol import Draft
 
 __all__ = ["stamp"]
 
-_OF_FRAGMENTS: Final = int(Feature.DELETION_FILES | Feature.SPILLED_ROW_LINEAGE)
+_DELETED: Final = int(Feature.DELETION_FILES)
+_SPILLED: Final = int(Feature.SPILLED_ROW_LINEAGE)
 """Flags that fragments ask for."""
 
 
-def stamp(draft: Draft, version: int, *, carried: int = 0) -> None:
+def stamp(draft: Draft, version: int, *, carried: int = 0) -> bool:
     """Complete a draft, but for the name of its transaction.
 
     ``carried`` are the reader flags of the version whose first fragments were kept: those
     fragments are not looked at again.
+
+    Returns
+    -------
+    bool
+        Whether the rows of the fragments that were not kept are known.
     """
     made = draft.wire
     made.version = version
@@ -33,14 +39,17 @@ def stamp(draft: Draft, version: int, *, carried: int = 0) -> None:
     made.writer_version.library, made.writer_version.version = WRITER
     columns = FragmentColumns(made, "the version being made")
     if draft.kept == len(made.fragments):
-        deleted = bool(carried & Feature.DELETION_FILES)
-        spilled = bool(carried & Feature.SPILLED_ROW_LINEAGE)
+        deleted = bool(carried & _DELETED)
+        spilled = bool(carried & _SPILLED)
+        known = True
     else:
-        columns = columns.since(draft.kept) if not carried & _OF_FRAGMENTS else columns
+        columns = columns.since(draft.kept) if not carried & (_DELETED | _SPILLED) else columns
         deleted, spilled = columns.any_deleted, columns.any_lineage_in_files
+        known = columns.rows_known
     recompute(
         made,
         deletion_files=deleted,
         spilled_row_lineage=spilled,
         covering_indices=has_covering_fields(draft.index_section),
     )
+    return known

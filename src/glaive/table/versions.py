@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from glaive.errors import CorruptFileError, DatasetNotFoundError, ObjectNotFoundError, StoreError
 from glaive.format.paths import (
@@ -38,6 +40,9 @@ __all__ = [
     "read_hint",
     "write_hint",
 ]
+
+_PLAIN_HINT: Final = re.compile(rb'\{"version":([1-9][0-9]{0,18})\}')
+"""As hints are written by this and the other library."""
 
 _logger = logging.getLogger(__name__)
 
@@ -171,7 +176,11 @@ def read_hint(store: ObjectStore) -> int | None:
     A failure is logged: a listing tells the same.
     """
     try:
-        found = json.loads(store.get(HINT).to_pybytes())
+        content = store.get(HINT).to_pybytes()
+        plain = _PLAIN_HINT.fullmatch(content)
+        if plain is not None:
+            return int(plain[1])
+        found = json.loads(content)
     except ObjectNotFoundError:
         return None
     except (StoreError, ValueError, RecursionError) as error:

@@ -17,6 +17,7 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import blob_folder, new_data_file_name
+from glaive.io.new_files import NewFiles
 from glaive.io.store import ObjectStore
 
 __all__ = ["RollingWriter"]
@@ -70,7 +71,7 @@ class RollingWriter:
                 "target_bases: files with blob columns must lie in the dataset's own place"
             )
         writer = self._writer = create_writer(
-            place.store,
+            NewFiles(place.store),
             place.path_of(self._name),
             self.schema,
             self.version,

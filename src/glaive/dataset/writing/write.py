@@ -106,7 +106,7 @@ def find_target(
     """
     if base is None:
         with suppress(DatasetNotFoundError):
-            base = open_latest(store)
+            base = open_latest(store, to_follow=True)
     version = options.data_storage_version
     if base is None:
         check_names(source.names)

@@ -88,24 +88,14 @@ class FileV2Writer:
         encoding_options: GivenOptions | None = None,
         blobs: BlobOptions | None = None,
     ) -> None:
-        check_types(schema, profile)
         self._given, given = schema.fields, schema
         self._arrow = schema.to_arrow()
-        schema = _stored_schema(schema)
+        schema, self._options = _settled(schema, profile)
         self._wanted = column_options(schema, encoding_options, profile)
         self.path = path
         self._where = store.full(path)
         self._schema = schema
         self._profile = profile
-        self._options = PageOptions(
-            large_chunks=profile.large_chunks,
-            scalar_constants=profile.scalar_constants,
-            compressed_constant_levels=profile.compressed_constant_levels,
-            dictionary_bits=profile.dictionary_bits,
-            level_runs=profile.level_runs,
-            dictionary_compression=profile.dictionary_compression,
-            packed_runs=profile.packed_runs,
-        )
         column_of, nodes = self._trees(schema)
         self._column_of = column_of
         self._queues = []
@@ -278,10 +268,26 @@ class FileV2Writer:
 
 
 @lru_cache(maxsize=_KEPT)
-def _stored_schema(schema: LanceSchema) -> LanceSchema:
-    """The schema as the file has it."""
+def _settled(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSchema, PageOptions]:
+    """The schema as a file of this format has it, and what is permitted in its pages.
+
+    Raises
+    ------
+    SchemaError
+        The format cannot hold a column's type.
+    """
+    check_types(schema, profile)
     fields = tuple(map(stored, schema.fields))
-    return schema if fields == schema.fields else replace(schema, fields=fields)
+    permitted = PageOptions(
+        large_chunks=profile.large_chunks,
+        scalar_constants=profile.scalar_constants,
+        compressed_constant_levels=profile.compressed_constant_levels,
+        dictionary_bits=profile.dictionary_bits,
+        level_runs=profile.level_runs,
+        dictionary_compression=profile.dictionary_compression,
+        packed_runs=profile.packed_runs,
+    )
+    return schema if fields == schema.fields else replace(schema, fields=fields), permitted
 
 
 @lru_cache(maxsize=_KEPT)

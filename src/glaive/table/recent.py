@@ -1,0 +1,70 @@
+"""The newest manifests that were read or made a moment ago.
+
+Whoever appends many times in a row reads the version that the append before has made. What a
+place holds is always read: only if these are the very bytes that were read or written there
+before, the manifest made of them then is taken again and nothing is parsed. Manifests are never
+changed, so all may share them.
+
+One manifest per dataset is kept, of few datasets, and none of a large one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+
+from glaive.format.manifest import Manifest
+
+__all__ = ["newest_known", "recall", "remember"]
+
+_MOST: Final = 4
+"""Datasets."""
+
+_MOST_BYTES: Final = 1024 * 1024
+"""Of a manifest file; parsed, it takes some times as much."""
+
+_FRESH_SECONDS: Final = 1.0
+"""How long a version is known to have been the newest."""
+
+_known: dict[str, tuple[pa.Buffer, Manifest, float]] = {}
+_lock: Final = Lock()
+
+
+def recall(data: pa.Buffer, where: str) -> Manifest | None:
+    """The manifest last remembered of the same folder, if it was made of these bytes there."""
+    known = _known.get(_folder(where))
+    if known is None or known[1].where != where or not known[0].equals(data):
+        return None
+    return known[1]
+
+
+def newest_known(folder: str) -> Manifest | None:
+    """The manifest in this folder that was the newest within the last second, if any."""
+    known = _known.get(folder)
+    if known is None or time.monotonic() - known[2] > _FRESH_SECONDS:
+        return None
+    return known[1]
+
+
+def remember(pieces: Sequence[bytes | pa.Buffer], manifest: Manifest) -> None:
+    """Keep the newest manifest and the pieces of its file, until the next one of its folder.
+
+    The manifest tells the rows of all its fragments, as far as its files tell them.
+    """
+    if sum(map(len, pieces)) > _MOST_BYTES:
+        return
+    data = pa.py_buffer(b"".join(pieces))
+    folder = _folder(manifest.where)
+    with _lock:
+        _known.pop(folder, None)
+        while len(_known) >= _MOST:
+            del _known[next(iter(_known))]
+        _known[folder] = data, manifest, time.monotonic()
+
+
+def _folder(where: str) -> str:
+    return where.rpartition("/")[0]
