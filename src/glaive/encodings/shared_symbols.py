@@ -84,7 +84,7 @@ class PageSymbols:
 
 
 def train(block: Variable) -> Coding:
-    """Make a table of a sample of the values, about 24 KiB."""
+    """Make a table of a sample of the values, about 16 KiB."""
     sample = _sample(block, 0)
     table = train_symbols(sample, _bytes(block))
     return Coding(table, _share(table, sample))

@@ -270,7 +270,8 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     tables = [address(parts), stop, address(scratch), _BATCH_BYTES]
     written = allocate((count + 1) * (out_bits // 8))
     as_offsets(written, out_bits)[0] = 0
-    room = size * 3 // 4 + 4096
+    # With room for the worst of a batch, few texts need a second call.
+    room = size * 3 // 4 + 2 * min(size, _BATCH_BYTES) + 4096
     out = pa.allocate_buffer(room, None, resizable=True)
     state = np.zeros(1, np.int64)
     done = 0

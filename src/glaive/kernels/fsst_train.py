@@ -27,7 +27,7 @@ from glaive.kernels.symbols import (
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
-SAMPLE_BYTES: Final = 24_576
+SAMPLE_BYTES: Final = 16_384
 """Text a table is trained on at most, of large inputs."""
 
 SAMPLE_SHARE: Final = 8
@@ -54,7 +54,7 @@ BYTE_BOOST: Final = 8
 
 
 def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of at most about 24 KiB.
+    """Return evenly spaced values, or windows of long ones, of at most about 16 KiB.
 
     Another ``turn`` takes others, where there are enough.
     """

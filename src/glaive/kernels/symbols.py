@@ -24,6 +24,7 @@ __all__ = [
     "MAX_SYMBOLS",
     "MAX_SYMBOL_BYTES",
     "NO_LENGTH",
+    "TABLE_BYTES",
     "Encoder",
     "SymbolTable",
     "slot_of",
@@ -40,7 +41,9 @@ NO_LENGTH: Final = 4096
 MAX_SYMBOLS: Final = 255
 MAX_SYMBOL_BYTES: Final = 8
 
-_TABLE_BYTES: Final = 2312
+TABLE_BYTES: Final = 2312
+"""Bytes of a table on disk, however many symbols it has."""
+
 _MAGIC: Final = 0x46535354
 _SWITCH: Final = 1 << 24
 _SLOTS: Final = 1024
@@ -71,8 +74,8 @@ class SymbolTable:
     @classmethod
     def parse(cls, table: bytes, where: Where) -> SymbolTable:
         """Read a table; raises ``CorruptFileError`` when it contradicts itself."""
-        if len(table) != _TABLE_BYTES:
-            raise _corrupt(f"{_TABLE_BYTES} bytes", f"{len(table)}", where)
+        if len(table) != TABLE_BYTES:
+            raise _corrupt(f"{TABLE_BYTES} bytes", f"{len(table)}", where)
         header = int.from_bytes(table[:8], "little")
         if header >> 32 != _MAGIC:
             raise _corrupt(f"magic {_MAGIC:#x}", f"{header >> 32:#x}", where)
@@ -103,9 +106,9 @@ class SymbolTable:
     def to_bytes(self) -> bytes:
         """Write the table in its 2312 bytes."""
         header = _MAGIC << 32 | (_SWITCH if self.encoded else 0) | len(self.symbols)
-        words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
+        words = self.words[: len(self.symbols)].astype("<u8").tobytes()
         sizes = bytes(map(len, self.symbols))
-        return (header.to_bytes(8, "little") + words + sizes).ljust(_TABLE_BYTES, b"\0")
+        return (header.to_bytes(8, "little") + words + sizes).ljust(TABLE_BYTES, b"\0")
 
     @cached_property
     def pieces(self) -> list[bytes]:

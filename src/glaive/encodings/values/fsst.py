@@ -27,7 +27,7 @@ from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encod
 from glaive.kernels.fsst_search import TextTest, search_chunks
 from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
-from glaive.kernels.symbols import SymbolTable
+from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Fsst(ValueEncoding):
             return None
         coding = stats.coding
         left = round(stats.data_bytes * coding.share)
-        size = left + plain - stats.data_bytes + len(coding.table.to_bytes())
+        size = left + plain - stats.data_bytes + TABLE_BYTES
         if size > plain * (1 - MIN_SAVING):
             return None
         return size, cls(coding.table, Variable(block.offset_bits))
