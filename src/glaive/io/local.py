@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from io import FileIO
 from stat import S_ISDIR
 
 import pyarrow as pa
@@ -103,6 +104,19 @@ class LocalStore:
             raise from_system(error, full, "read") from None
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
+
+    def get_into(self, path: str, target: memoryview) -> int:
+        """Read a whole file into memory at hand, as far as it fits; returns its bytes read."""
+        full = self.full(path)
+        done = 0
+        try:
+            with FileIO(full) as file:
+                while done < len(target) and (count := file.readinto(target[done:])):
+                    done += count
+        except OSError as error:
+            raise from_system(error, full, "read") from None
+        self.counters.add_read(1, done)
+        return done
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole file; see the contract in :mod:`glaive.io.store`."""

@@ -33,7 +33,7 @@ from glaive.scan.small import SmallFragments, find_small
 from glaive.scan.view import View
 from glaive.types import ByteRange, RowRange
 
-__all__ = ["as_table", "read_table", "rebatch", "stream"]
+__all__ = ["as_table", "pieces", "read_table", "rebatch", "stream"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,6 +70,20 @@ def stream(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch]:
     return rebatch(_windows_as_batches(view, plan, options), options)
 
 
+def pieces(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch | pa.Table]:
+    """The rows of a scan as they come, in order: for those who need no batches of a size.
+
+    Runs of small fragments are tables. Memory: that of :func:`stream`, or about 100 MB for
+    such a run.
+    """
+    plan = plan_scan(view.snapshot, options)
+    if not view.projection.outputs:
+        yield from _windows_as_batches(view, plan, options)
+        return
+    for found, _ in _portions(view, plan, options, large=True):
+        yield found
+
+
 def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator[pa.RecordBatch]:
     """Cut batches to the size that the options ask for; empty ones are left out."""
     size = options.batch_size
@@ -97,23 +111,39 @@ def _windows_as_batches(
             count = _count_live(view, rows)
             yield pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
         return
-    if not (_is_mapped(view, plan.ranges) and view.projection.plain):
-        yield from _stream_windows(view, plan.ranges, plan.rows, options)
-        return
-    for part in find_small(view, plan.ranges):
-        found = part.read(view) if isinstance(part, SmallFragments) else None
-        ranges = part.ranges if isinstance(part, SmallFragments) else part
-        if found is None:
-            total = sum(one.stop - one.start for one in ranges)
-            yield from _stream_windows(view, ranges, total, options)
+    for found, counts in _portions(view, plan, options):
+        if isinstance(found, pa.RecordBatch):
+            yield found
             continue
-        arrays, counts = found
-        whole = as_table(view, arrays).combine_chunks().to_batches()
+        whole = found.combine_chunks().to_batches()
         first = 0
         for count in counts:
             if count:
                 yield whole[0].slice(first, count)
             first += count
+
+
+def _portions(
+    view: View, plan: ScanPlan, options: ScanOptions, *, large: bool = False
+) -> Iterator[tuple[pa.RecordBatch | pa.Table, Sequence[int]]]:
+    """Windows; and runs of small fragments as tables, with the rows of each fragment.
+
+    For ``large`` see :func:`find_small`.
+    """
+    if not (_is_mapped(view, plan.ranges) and view.projection.plain):
+        for batch in _stream_windows(view, plan.ranges, plan.rows, options):
+            yield batch, ()
+        return
+    for part in find_small(view, plan.ranges, large=large):
+        found = part.read(view) if isinstance(part, SmallFragments) else None
+        if found is not None:
+            arrays, counts = found
+            yield as_table(view, arrays), counts
+            continue
+        ranges = part.ranges if isinstance(part, SmallFragments) else part
+        total = sum(one.stop - one.start for one in ranges)
+        for batch in _stream_windows(view, ranges, total, options):
+            yield batch, ()
 
 
 def _stream_windows(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.io.stats import IOStats, counters_of
-from glaive.scan.execute import as_table, read_table, rebatch, stream
+from glaive.scan.execute import as_table, pieces, read_table, rebatch, stream
 from glaive.scan.filtered import Picked, pick
 from glaive.scan.metrics import Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
@@ -70,6 +70,10 @@ class Query:
             rows += batch.num_rows
             yield batch
         run.end(rows)
+
+    def pieces(self) -> Iterator[pa.RecordBatch | pa.Table]:
+        """The rows of a scan without filter and order, in the portions that are read."""
+        return pieces(self.view, self.options)
 
     def _stream(self, meter: Meter) -> Iterator[pa.RecordBatch]:
         picked, schema = self._picked(meter), self.view.schema

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,9 @@ from glaive.errors import StoreError
 from glaive.file.v2.small_files import MAX_BYTES, read_small_files
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
+from glaive.io.together import read_together
 from glaive.scan.cells import Cells
-from glaive.scan.plan import FragmentRows
+from glaive.scan.plan import FragmentRows, value_bytes
 from glaive.scan.system import SystemColumns
 from glaive.scan.view import View
 
@@ -39,20 +40,36 @@ _MOST = 1024
 _MOST_BYTES = 8 * 1024 * 1024
 """Fragments and bytes read at a time."""
 
+_LARGE_BYTES = 32 * 1024 * 1024
+_LARGE_DECODED = 64 * 1024 * 1024
+"""The same, and decoded bytes about, for those who keep as much waiting anyway."""
+
 _WHOLE_BYTES = 512 * 1024
 """Bytes of a file that counts as small when all of its columns are read."""
+
+
+class _Room(NamedTuple):
+    """Bytes on disk and rows that are read at a time."""
+
+    size: int
+    rows: int
+
+
+_USUAL = _Room(_MOST_BYTES, 2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class SmallFragments:
     """Neighbouring ranges of a plan, each the whole of a small fragment.
 
-    The files at ``paths`` have columns ``column_indices`` for ``fields``, in this order.
+    The files at ``paths``, of ``sizes`` bytes, have columns ``column_indices`` for ``fields``,
+    in this order.
     ``deleted`` tells in which of them rows are deleted.
     """
 
     ranges: Sequence[FragmentRows]
     paths: Sequence[str]
+    sizes: Sequence[int]
     deleted: Sequence[bool]
     fields: tuple[int, ...]
     column_indices: tuple[int, ...]
@@ -113,10 +130,11 @@ class SmallFragments:
     def _fields(self, view: View) -> list[list[pa.Array]] | None:
         """Chunks per field of the view, deleted rows included."""
         column_of = dict(zip(self.fields, self.column_indices, strict=True))
-        get = view.snapshot.store.get
         try:
-            files = [get(path) for path in self.paths]
+            files = read_together(view.snapshot.store, self.paths, self.sizes)
         except StoreError:
+            files = None
+        if files is None:
             return None  # the reader of single files tells what is wrong
         rows = [one.stop for one in self.ranges]
         return read_small_files(files, rows, view.projection.fields, column_of)
@@ -145,31 +163,37 @@ def _filtered(chunks: list[pa.Array], mask: pa.Array) -> list[pa.Array]:
 
 
 def find_small(
-    view: View, ranges: Sequence[FragmentRows]
+    view: View, ranges: Sequence[FragmentRows], *, large: bool = False
 ) -> Sequence[SmallFragments | Sequence[FragmentRows]]:
-    """Cut the ranges of a plan into runs of small fragments and those that are not."""
+    """Cut the ranges of a plan into runs of small fragments and those that are not.
+
+    With ``large``, runs are as long as memory of a few pages allows.
+    """
     if len(ranges) < _FEWEST or view.projection.presented:
         return [ranges]
+    if large:
+        width = sum(value_bytes(field.to_arrow().type) for field in view.projection.fields)
+        return list(_parts(view, ranges, _Room(_LARGE_BYTES, _LARGE_DECODED // width)))
     memo = view.snapshot.memo
     if ranges is not memo.get("rows"):  # not all there is: hardly asked for again
-        return list(_parts(view, ranges))
+        return list(_parts(view, ranges, _USUAL))
     key = ("small", view.projection.leaves)
     found: list[SmallFragments | Sequence[FragmentRows]] | None = memo.get(key)
     if found is None:
         if len(memo) > _KEPT:
             memo.clear()
-        found = memo[key] = list(_parts(view, ranges))
+        found = memo[key] = list(_parts(view, ranges, _USUAL))
     return found
 
 
 def _parts(
-    view: View, ranges: Sequence[FragmentRows]
+    view: View, ranges: Sequence[FragmentRows], room: _Room
 ) -> Iterator[SmallFragments | Sequence[FragmentRows]]:
     wire = view.snapshot.manifest.fragment_wire
     leaves = view.projection.leaves
     first, at, end = 0, 0, len(ranges)
     while at < end:
-        run = _run(wire, ranges, at, leaves)
+        run = _run(wire, ranges, at, leaves, room)
         if run is None:
             at += 1
             continue
@@ -188,6 +212,7 @@ def _run(
     ranges: Sequence[FragmentRows],
     start: int,
     leaves: frozenset[int],
+    room: _Room,
 ) -> SmallFragments | None:
     """The longest run of small fragments from a range on."""
     fragment = wire(ranges[start].position)
@@ -198,7 +223,7 @@ def _run(
     whole = len(fields) == len(columns) == len(set(fields))
     if not whole or not leaves <= {f for f, c in zip(fields, columns, strict=True) if c >= 0}:
         return None
-    files, size = [head], head.file_size_bytes
+    files, size, rows = [head], head.file_size_bytes, fragment.physical_rows
     deleted = [fragment.HasField("deletion_file")]
     for one in ranges[start + 1 : start + _MOST]:
         fragment = wire(one.position)
@@ -206,13 +231,15 @@ def _run(
         if file is None or file.fields != head.fields:
             break
         size += file.file_size_bytes
-        if size > _MOST_BYTES or file.column_indices != head.column_indices:
+        rows += fragment.physical_rows
+        if size > room.size or rows > room.rows or file.column_indices != head.column_indices:
             break
         files.append(file)
         deleted.append(fragment.HasField("deletion_file"))
     run = ranges[start : start + len(files)]
     paths = [data_file_path(file.path) for file in files]
-    return SmallFragments(run, paths, deleted, fields, columns)
+    sizes = [file.file_size_bytes for file in files]
+    return SmallFragments(run, paths, sizes, deleted, fields, columns)
 
 
 def _small_file(

@@ -18,6 +18,7 @@ from glaive.errors import StoreError
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.local import LocalStore
+from glaive.io.together import read_together
 from glaive.scan.view import View
 
 __all__ = ["take_small"]
@@ -102,10 +103,13 @@ def _read(
     # Here and not above: takes from few fragments do not load it.
     from glaive.file.v2.small_takes import take_small_files
 
-    get = view.snapshot.store.get
+    entries = [wire.files[0] for _, wire in batch]
+    paths = [data_file_path(one.path) for one in entries]
     try:
-        files = [get(data_file_path(wire.files[0].path)) for _, wire in batch]
+        files = read_together(view.snapshot.store, paths, [one.file_size_bytes for one in entries])
     except StoreError:
+        files = None
+    if files is None:
         return None  # the reader of single files tells what is wrong
     return take_small_files(files, rows, view.projection.fields, column_of, file, row)
 

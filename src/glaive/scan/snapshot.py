@@ -24,6 +24,9 @@ from glaive.table.rowids import RowIdIndex
 
 __all__ = ["Snapshot"]
 
+_FEW = 8
+"""Fragments that are looked up one by one."""
+
 
 class Snapshot:
     """One version: manifest, store and session. Safe to share between threads."""
@@ -126,4 +129,9 @@ class Snapshot:
         """Positions in the list of the fragments with these ids; all when ``None``."""
         if fragment_ids is None:
             return range(self.manifest.num_fragments)
-        return [self.manifest.position_of(one) for one in fragment_ids]
+        find = self.manifest.position_of
+        if len(fragment_ids) < _FEW:
+            return [find(one) for one in fragment_ids]
+        known = self.manifest.fragment_ids[::-1].tolist()
+        places = dict(zip(known, range(len(known) - 1, -1, -1), strict=True))
+        return [places[one] if one in places else find(one) for one in fragment_ids]

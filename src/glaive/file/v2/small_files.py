@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,9 @@ from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.format.wire import DecodeError
+from glaive.io.pool import gather
+from glaive.io.together import Together
+from glaive.kernels._tier import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = [
@@ -49,8 +51,6 @@ MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
 
 _WHERE = Where("small files")
-_ALIGNMENT = 64
-_PADDING = bytes(_ALIGNMENT)
 _PAIR = 16
 _FOOTER = np.dtype(
     [
@@ -77,7 +77,7 @@ Numbers = NDArray[np.int64]
 
 
 def read_small_files(
-    files: Sequence[pa.Buffer],
+    files: Together,
     rows: Sequence[int],
     fields: Sequence[Field],
     column_of: Mapping[int, int],
@@ -87,7 +87,7 @@ def read_small_files(
     Parameters
     ----------
     files
-        The bytes of each file.
+        The bytes of all files.
     rows
         Rows of each file, as the manifest says.
     fields, column_of
@@ -105,7 +105,7 @@ def read_small_files(
         batch = SmallBatch.of(files, rows)
         if batch is None:
             return None
-        return [batch.read(column_tree(field, column_of)) for field in fields]
+        return gather(batch.read, [column_tree(field, column_of) for field in fields])
     except (NotAlikeError, GlaiveError, DecodeError):
         return None  # the reader of single files tells what is wrong
 
@@ -165,26 +165,19 @@ def _page(raw: bytes) -> SmallPage | None:
 class SmallBatch:
     """Files back to back in one buffer, each from one of ``bases`` on."""
 
-    raw: bytes
     data: pa.Buffer
     bases: Numbers
     rows: Numbers
     footers: NDArray[Any]
 
     @classmethod
-    def of(cls, files: Sequence[pa.Buffer], rows: Sequence[int]) -> SmallBatch | None:
-        """Join the files and check their footers."""
-        sizes = [file.size for file in files]
+    def of(cls, files: Together, rows: Sequence[int]) -> SmallBatch | None:
+        """Check the footers of the files."""
+        raw, bases, sizes = files
         if min(sizes) < FileFooter.SIZE:
             return None
-        pieces: list[Any] = []
-        for file, size in zip(files, sizes, strict=True):
-            pieces += (file, _PADDING[: -size % _ALIGNMENT])
-        raw = b"".join(pieces)
-        padded = [size + -size % _ALIGNMENT for size in sizes]
-        bases = list(accumulate(padded[:-1], initial=0))
         ends = np.array(sizes) - FileFooter.SIZE
-        data = np.frombuffer(raw, np.uint8)
+        data = as_array(raw)
         at = (np.array(bases) + ends)[:, None] + np.arange(FileFooter.SIZE)
         footers = data[at].view(_FOOTER)[:, 0]
         room, tables = ends.astype(np.uint64), footers["table"]
@@ -200,7 +193,7 @@ class SmallBatch:
         versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
         if not sound.all() or not versions <= _ON_DISK:
             return None
-        return cls(raw, pa.py_buffer(raw), np.array(bases), np.array(rows), footers)
+        return cls(raw, np.array(bases), np.array(rows), footers)
 
     def read(self, node: Node) -> list[pa.Array]:
         """A top-level field of all files."""
@@ -259,16 +252,16 @@ class SmallBatch:
             raise NotAlikeError
         limit = footers["table"]
         at = bases + limit.astype(np.int64) + _PAIR * column
-        pairs = np.frombuffer(self.raw, np.uint8)[at[:, None] + np.arange(_PAIR)].view("<u8")
+        pairs = as_array(self.data)[at[:, None] + np.arange(_PAIR)].view("<u8")
         starts, sizes = pairs[:, 0], pairs[:, 1]
         if not bool(((starts <= limit) & (sizes <= limit) & (starts + sizes <= limit)).all()):
             raise NotAlikeError
         begin = bases + starts.astype(np.int64)
         end = (begin + sizes.astype(np.int64)).tolist()
-        raw = self.raw
+        raw = memoryview(self.data)
         number: dict[SmallPage | None, int] = {}
         which = [
-            number.setdefault(_page(raw[a:b]), len(number))
+            number.setdefault(_page(bytes(raw[a:b])), len(number))
             for a, b in zip(begin.tolist(), end, strict=True)
         ]
         pages = [page for page in number if page is not None]
