@@ -6,7 +6,7 @@ Specification: "Rows that moved in indices" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.indices import covered_fragments, holds_addresses
 from glaive.table.reuse import REUSE_INDEX, MovedGroup, followed, moves_before
 
-__all__ = ["RemappedIndices", "holds_moved", "needs_remap", "pinned_fragments", "remap_segments"]
+__all__ = ["RemappedIndices", "any_holds_addresses", "pinned_fragments", "remap_segments"]
 
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
@@ -53,18 +53,19 @@ class RemappedIndices:
             one.abort()
 
 
-def holds_moved(manifest: Manifest, fragments: Iterable[int]) -> bool:
-    """Whether a segment holds, or may hold, addresses of rows in these fragments."""
-    touched = frozenset(fragments)
-    return any(needs_remap(manifest, one, touched) for one in followed(manifest.indices))
+def any_holds_addresses(manifest: Manifest) -> bool:
+    """Whether a segment holds row addresses."""
+    return any(_holds_addresses(manifest, one) for one in manifest.indices)
 
 
-def needs_remap(manifest: Manifest, entry: Entry, touched: frozenset[int]) -> bool:
-    """Whether a segment holds addresses of rows in ``touched`` fragments, or may."""
+def _holds_addresses(manifest: Manifest, entry: Entry) -> bool:
     if entry.name == REUSE_INDEX:
         return False
-    if manifest.uses(Feature.STABLE_ROW_IDS) and not holds_addresses(entry):
-        return False
+    return not manifest.uses(Feature.STABLE_ROW_IDS) or holds_addresses(entry)
+
+
+def _covers(entry: Entry, touched: frozenset[int]) -> bool:
+    """Whether a segment holds rows of ``touched`` fragments, or may."""
     covered = covered_fragments(entry)
     return covered is None or not covered.isdisjoint(touched)
 
@@ -96,7 +97,7 @@ def remap_segments(
         The dataset's own: new segments are written there, wherever the old ones are.
     groups
         Old addresses of the rows that are left, fragments they were in, those they are in.
-        Where :func:`holds_moved` said that no segment needs them, the addresses are empty.
+        Groups without addresses, for no segment needed them, count for nothing.
 
     Returns
     -------
@@ -116,7 +117,11 @@ def remap_segments(
     """
     groups = [one for one in groups if one[0]]
     touched = frozenset(one.id for _, old, _ in groups for one in old)
-    entries = [one for one in followed(manifest.indices) if needs_remap(manifest, one, touched)]
+    entries = [
+        one
+        for one in followed(manifest.indices)
+        if _holds_addresses(manifest, one) and _covers(one, touched)
+    ]
     if not entries:
         return RemappedIndices()
     moved = AddressMap.of(groups)
@@ -181,7 +186,8 @@ def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritte
     message = Rewritten(new_index_version=version, new_index_files=out.finish())
     message.old_id.CopyFrom(entry.uuid)
     message.new_id.uuid = out.id.bytes
-    message.new_index_details.CopyFrom(entry.index_details)
+    if entry.HasField("index_details"):
+        message.new_index_details.CopyFrom(entry.index_details)
     if remade.details is not None:
         message.new_index_details.value = remade.details
     return message

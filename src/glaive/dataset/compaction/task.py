@@ -28,7 +28,7 @@ from glaive.format.rowids import (
     encode_version_array,
     select_row_ids,
 )
-from glaive.index.remap import holds_moved, remap_segments
+from glaive.index.remap import any_holds_addresses, remap_segments
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.view import Views
@@ -155,7 +155,7 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
     if manifest.uses(Feature.STABLE_ROW_IDS):
         new = _with_lineage(dataset, old, new)
     moved = b""
-    if holds_moved(manifest, task.fragment_ids):
+    if any_holds_addresses(manifest):
         moved = _left(dataset, old)
     metrics = CompactionMetrics(
         fragments_removed=len(old),
