@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         blob_field,
     )
     from glaive.dataset.columns.udf import BatchUDF, batch_udf
-    from glaive.dataset.commits.index_metadata import Index
+    from glaive.dataset.commits.index_metadata import Index, IndexFile
     from glaive.dataset.commits.lance_operation import LanceOperation
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.dataset import LanceDataset
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from glaive.dataset.fragments.metadata import FragmentMetadata
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.open import dataset, write_dataset
-    from glaive.dataset.scanner import Scanner
-    from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
+    from glaive.dataset.scanner import LanceScanner, Scanner
+    from glaive.dataset.stats import DataStatistics, FieldStatistics
+    from glaive.dataset.versions.cleanup import (
+        CleanupCandidateFile,
+        CleanupExplanation,
+        CleanupReferencedBranch,
+        CleanupStats,
+    )
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
@@ -43,16 +49,22 @@ __all__ = [
     "BlobArray",
     "BlobFile",
     "BlobType",
+    "CleanupCandidateFile",
     "CleanupExplanation",
+    "CleanupReferencedBranch",
     "CleanupStats",
     "ColumnOrdering",
+    "DataStatistics",
     "DatasetBasePath",
+    "FieldStatistics",
     "FragmentMetadata",
     "GlaiveError",
     "Index",
+    "IndexFile",
     "LanceDataset",
     "LanceFragment",
     "LanceOperation",
+    "LanceScanner",
     "LanceSchema",
     "MergeInsertBuilder",
     "ScanStatistics",
@@ -70,7 +82,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CleanupCandidateFile": "glaive.dataset.versions.cleanup",
     "CleanupExplanation": "glaive.dataset.versions.cleanup",
+    "CleanupReferencedBranch": "glaive.dataset.versions.cleanup",
+    "DataStatistics": "glaive.dataset.stats",
+    "FieldStatistics": "glaive.dataset.stats",
+    "IndexFile": "glaive.dataset.commits.index_metadata",
+    "LanceScanner": "glaive.dataset.scanner",
     "ScanStatistics": "glaive.scan.metrics",
     "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
     "BatchUDF": "glaive.dataset.columns.udf",
@@ -98,7 +116,18 @@ _HOMES = {
     "write_dataset": "glaive.dataset.open",
 }
 
-_MODULES = ("dataset", "errors", "file", "fragment", "optimize", "spark")
+_MODULES = (
+    "commit",
+    "dataset",
+    "errors",
+    "file",
+    "fragment",
+    "optimize",
+    "progress",
+    "schema",
+    "spark",
+    "udf",
+)
 """Reached as ``glaive.errors`` and so on without an import of their own."""
 
 

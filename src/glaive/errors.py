@@ -18,6 +18,7 @@ GlaiveError
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
+│   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
 │   └── ColumnNotFoundError(KeyError, ValueError)    no such column; names the closest ones
 ├── FilterError(ValueError)              an expression cannot be understood, or not be computed
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
@@ -48,6 +49,7 @@ __all__ = [
     "FilterError",
     "FormatError",
     "GlaiveError",
+    "IndexNotFoundError",
     "MissingDependencyError",
     "NotFoundError",
     "NotLanceError",
@@ -165,8 +167,8 @@ class CommitConflictError(CommitError):
     def __init__(
         self,
         message: str = "",
+        retryable: bool = True,  # noqa: FBT001, FBT002  # pylance's own takes it by position
         *,
-        retryable: bool = True,
         version: int = 0,
         operation: str | None = None,
         fragments: Iterable[int] = (),
@@ -218,6 +220,10 @@ class RefNotFoundError(NotFoundError, OSError, ValueError):
 
 class DataFileMissingError(NotFoundError, FileNotFoundError):
     """A manifest names a file that is not there."""
+
+
+class IndexNotFoundError(NotFoundError, KeyError, RuntimeError):
+    """No such index; the message names those there are."""
 
 
 class ColumnNotFoundError(NotFoundError, KeyError, ValueError):

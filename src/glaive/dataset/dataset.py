@@ -9,6 +9,7 @@ from typing import Any
 from glaive.dataset.changing import Changing
 from glaive.dataset.columns_part import ChangingColumns
 from glaive.dataset.committing import Committing
+from glaive.dataset.indices_part import DescribingIndices
 from glaive.dataset.managing import Managing
 from glaive.dataset.opening import find, refuse_base_params
 from glaive.errors import UnsupportedFeatureError
@@ -19,7 +20,7 @@ from glaive.table.root import CommitLock
 __all__ = ["LanceDataset"]
 
 
-class LanceDataset(Changing, ChangingColumns, Committing, Managing):
+class LanceDataset(Changing, ChangingColumns, Committing, DescribingIndices, Managing):
     """One version of a dataset. :func:`glaive.dataset` opens one and explains the parameters.
 
     Safe to share between threads; can be pickled, and is opened again at the same version.

@@ -125,6 +125,15 @@ class OpenedVersion:
             scan_defaults=self._scan_defaults,
         )
 
+    @property
+    def initial_storage_options(self) -> dict[str, str] | None:
+        """Options of the object store, as they were given; ``None`` if none were."""
+        return None if self.storage_options is None else dict(self.storage_options)
+
+    def latest_storage_options(self) -> dict[str, str] | None:
+        """The same: options do not change while a dataset is open."""
+        return self.initial_storage_options
+
     def __repr__(self) -> str:
         return f"LanceDataset({self.uri!r}, version={self.version})"
 

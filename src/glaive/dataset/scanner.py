@@ -13,7 +13,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.query import Query, make_query
 from glaive.scan.view import Views
 
-__all__ = ["Scanner"]
+__all__ = ["LanceScanner", "Scanner"]
 
 
 class Scanner:
@@ -90,3 +90,7 @@ class Scanner:
         reader: Any = self.to_reader()
         capsule: object = reader.__arrow_c_stream__(requested_schema)
         return capsule
+
+
+LanceScanner = Scanner
+"""The name pylance has for it."""

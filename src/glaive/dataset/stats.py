@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from glaive.format.fragment import LEGACY
 from glaive.scan.snapshot import Snapshot
 
-__all__ = ["LanceStats"]
+__all__ = ["DataStatistics", "FieldStatistics", "LanceStats"]
+
+
+@dataclass(slots=True)
+class FieldStatistics:
+    """Bytes that the values of a field take in the data files, in pages as they are stored."""
+
+    id: int
+    bytes_on_disk: int
+
+
+@dataclass(slots=True)
+class DataStatistics:
+    """Figures about the values of all fields, by id."""
+
+    fields: list[FieldStatistics]
 
 
 class LanceStats:
@@ -24,3 +43,36 @@ class LanceStats:
             "num_fragments": len(physical),
             "num_small_files": int((physical < max_rows_per_group).sum()),
         }
+
+    def index_stats(self, index_name: str) -> dict[str, Any]:
+        """Segments of an index, and how many rows and fragments it covers and does not cover.
+
+        Figures of the manifest: no index file is read.
+
+        Raises
+        ------
+        IndexNotFoundError
+            There is no index of this name.
+        """
+        from glaive.dataset.versions.indices import index_figures
+
+        return index_figures(self._snapshot, index_name)
+
+    def data_stats(self) -> DataStatistics:
+        """Bytes of each field in the data files; 0 in those of format 0.1, which do not tell.
+
+        Opens every data file and reads no values.
+        """
+        from glaive.file.layout import file_layout
+
+        manifest = self._snapshot.manifest
+        sizes = dict.fromkeys(sorted(manifest.schema.field_ids()), 0)
+        for at in range(manifest.num_fragments):
+            for file in manifest.fragment(at).files:
+                if file.version == LEGACY:
+                    continue
+                columns = file_layout(self._snapshot.open_file(file)).columns
+                for number, column in file.columns().items():
+                    if number in sizes and 0 <= column < len(columns):
+                        sizes[number] += columns[column].size
+        return DataStatistics([FieldStatistics(number, size) for number, size in sizes.items()])

@@ -53,6 +53,15 @@ class LanceSchema:
     # ------------------------------------------------------------------ Arrow
 
     @classmethod
+    def from_pyarrow(cls, schema: pa.Schema) -> LanceSchema:
+        """The same under pylance's name, with ids from 0 on."""
+        return cls.from_arrow(schema)
+
+    def to_pyarrow(self) -> pa.Schema:
+        """Columns as users see them, as ``LanceDataset.schema`` has them."""
+        return self.presented()
+
+    @classmethod
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
         """Give ids from ``first_id`` on, depth first.
 

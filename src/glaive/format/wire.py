@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from google.protobuf.any_pb2 import Any as Envelope
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from glaive.errors import CorruptFileError
 
-__all__ = ["DecodeError", "parse", "seal", "unseal"]
+__all__ = ["DecodeError", "field_numbers", "parse", "seal", "unseal"]
 
 M = TypeVar("M", bound=Message)
 
@@ -24,6 +26,12 @@ def parse(message: M, raw: pa.Buffer | bytes, what: str, where: object) -> M:
             what, expected="a protobuf message", found=str(error), where=where
         ) from None
     return message
+
+
+def field_numbers(raw: bytes, what: str, where: object) -> frozenset[int]:
+    """Numbers of the fields that a message of whatever type has."""
+    found: Any = UnknownFieldSet(parse(Empty(), raw, what, where))
+    return frozenset(one.field_number for one in found)
 
 
 def seal(url: str, message: bytes) -> bytes:

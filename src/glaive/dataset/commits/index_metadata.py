@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from glaive.errors import OptionError
@@ -13,10 +12,18 @@ from glaive.format.pb import table_pb2
 from glaive.table.bitmaps import bitmap_of
 from glaive.table.indices import covered_fragments
 
-__all__ = ["Index"]
+__all__ = ["Index", "IndexFile"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
+class IndexFile:
+    """A file of an index segment: its name within the segment's folder, and bytes."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass
 class Index:
     """One segment of an index.
 
@@ -39,7 +46,7 @@ class Index:
     base_id
         Base path that holds it; this dataset when absent.
     files
-        Names and sizes of its files, on the wire; ``None`` when not listed.
+        Its files; ``None`` when not listed.
     index_details
         Type and content of the message that describes it.
     covering_fields
@@ -54,7 +61,7 @@ class Index:
     index_version: int
     created_at: datetime | None = None
     base_id: int | None = None
-    files: tuple[Any, ...] | None = None
+    files: list[IndexFile] | None = None
     index_details: tuple[str, bytes] | None = None
     covering_fields: list[int] = field(default_factory=list)
 
@@ -74,7 +81,7 @@ class Index:
             index_version=wire.index_version,
             created_at=made,
             base_id=wire.base_id if wire.HasField("base_id") else None,
-            files=tuple(wire.files) or None,
+            files=[IndexFile(one.path, one.size_bytes) for one in wire.files] or None,
             index_details=(details.type_url, details.value) if details.type_url else None,
             covering_fields=list(wire.covering_fields),
         )
@@ -97,7 +104,10 @@ class Index:
             dataset_version=self.dataset_version,
             index_version=self.index_version,
             base_id=self.base_id,
-            files=self.files or (),
+            files=[
+                table_pb2.IndexFile(path=one.path, size_bytes=one.size_bytes)
+                for one in self.files or ()
+            ],
             covering_fields=self.covering_fields,
         )
         wire.uuid.uuid = identity

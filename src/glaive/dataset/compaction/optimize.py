@@ -97,6 +97,13 @@ class DatasetOptimizer:
         defer_index_remap: bool | None = None,
         num_threads: int | None = None,
         batch_size: int | None = None,
+        compaction_mode: str | None = None,
+        binary_copy_read_batch_bytes: int | None = None,
+        max_source_fragments: int | None = None,
+        max_source_rows: int | None = None,
+        max_source_bytes: int | None = None,
+        excluded_fragment_ids: Sequence[int] | None = None,
+        data_storage_version: str | None = None,
         **options: Any,
     ) -> CompactionMetrics:
         """Put small neighbouring fragments together and drop deleted rows for good.
@@ -131,6 +138,13 @@ class DatasetOptimizer:
             "defer_index_remap": defer_index_remap,
             "num_threads": num_threads,
             "batch_size": batch_size,
+            "compaction_mode": compaction_mode,
+            "binary_copy_read_batch_bytes": binary_copy_read_batch_bytes,
+            "max_source_fragments": max_source_fragments,
+            "max_source_rows": max_source_rows,
+            "max_source_bytes": max_source_bytes,
+            "excluded_fragment_ids": excluded_fragment_ids,
+            "data_storage_version": data_storage_version,
             **options,
         }
         return Compaction.execute(self._dataset, given)

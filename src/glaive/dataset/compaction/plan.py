@@ -8,11 +8,12 @@ group of one is only rewritten to get rid of its deleted rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.errors import OptionError
 from glaive.index.remap import pinned_fragments
 from glaive.table.indices import covered_fragments
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from glaive.dataset.compaction.task import RewriteResult
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["CompactionOptions", "CompactionPlan", "CompactionTask", "plan_compaction"]
+__all__ = ["CompactionOptions", "CompactionPlan", "CompactionTask", "plan_compaction", "read_json"]
+
+T = TypeVar("T")
 
 CONFIG_PREFIX = "lance.compaction."
 """Of entries of the table's configuration that hold defaults of the options."""
@@ -52,6 +55,8 @@ class CompactionOptions:
         Accepted; the cores decide.
     batch_size
         Rows read at a time; by width when omitted.
+    io_buffer_size
+        Accepted; what is under way is bounded otherwise.
     compaction_mode
         ``reencode``, or ``try_binary_copy``, which comes to the same.
     max_source_fragments, max_source_rows, max_source_bytes
@@ -70,6 +75,7 @@ class CompactionOptions:
     defer_index_remap: bool = False
     num_threads: int | None = None
     batch_size: int | None = None
+    io_buffer_size: int | None = None
     compaction_mode: str = "reencode"
     binary_copy_read_batch_bytes: int | None = None
     max_source_fragments: int | None = None
@@ -144,6 +150,7 @@ class CompactionTask:
     read_version: int
     fragment_ids: tuple[int, ...]
     options: CompactionOptions
+    fragments: tuple[FragmentMetadata, ...] = ()
 
     def execute(self, dataset: OpenedVersion) -> RewriteResult:
         """Write the rows into new fragments that no version has yet.
@@ -159,16 +166,27 @@ class CompactionTask:
 
     def json(self) -> str:
         """As text."""
-        return json.dumps(asdict(self))
+        return json.dumps(
+            {
+                "read_version": self.read_version,
+                "fragment_ids": self.fragment_ids,
+                "options": asdict(self.options),
+                "fragments": [one.to_json() for one in self.fragments],
+            }
+        )
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, json: str) -> Self:
         """Read what :meth:`json` gave."""
-        found = json.loads(text)
+        return read_json(json, cls.__name__, cls._of)
+
+    @classmethod
+    def _of(cls, found: Any) -> Self:
         options = dict(found["options"])
         options["excluded_fragment_ids"] = tuple(options["excluded_fragment_ids"])
         ids = tuple(found["fragment_ids"])
-        return cls(found["read_version"], ids, CompactionOptions(**options))
+        fragments = tuple(map(FragmentMetadata.from_json, found["fragments"]))
+        return cls(found["read_version"], ids, CompactionOptions(**options), fragments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +206,28 @@ class CompactionPlan:
         return json.dumps({"read_version": self.read_version, "tasks": tasks})
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, json: str) -> Self:
         """Read what :meth:`json` gave."""
-        found = json.loads(text)
+        return read_json(json, cls.__name__, cls._of)
+
+    @classmethod
+    def _of(cls, found: Any) -> Self:
         tasks = tuple(map(CompactionTask.from_json, found["tasks"]))
         return cls(found["read_version"], tasks)
+
+
+def read_json(text: str, what: str, make: Callable[[Any], T]) -> T:
+    """Make something of what its ``json`` gave.
+
+    Raises
+    ------
+    OptionError
+        It is nothing of the kind.
+    """
+    try:
+        return make(json.loads(text))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise OptionError(f"expected the JSON of a {what}, found {text!r:.80} ({error})") from error
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
@@ -201,11 +236,17 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
     for run in _runs(dataset, options):
         groups.extend(_split(dataset, run, options.target_rows_per_fragment))
     groups = [one for one in groups if len(one) > 1 or _is_worn(dataset, one[0], options)]
-    ids = dataset.manifest.fragment_ids
+    manifest = dataset.manifest
+    ids = manifest.fragment_ids
     # Sizes that steer only the plan are no business of the tasks.
     alone = replace(options, excluded_fragment_ids=())
     tasks = tuple(
-        CompactionTask(dataset.version, tuple(ids[one].tolist()), alone)
+        CompactionTask(
+            dataset.version,
+            tuple(ids[one].tolist()),
+            alone,
+            tuple(FragmentMetadata.of(manifest.fragment(at)) for at in one),
+        )
         for one in _within_limits(dataset, groups, options)
     )
     return CompactionPlan(dataset.version, tasks)

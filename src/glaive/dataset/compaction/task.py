@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.dictionaries import has_dictionary
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.compaction.plan import CompactionTask
+from glaive.dataset.compaction.plan import CompactionTask, read_json
 from glaive.dataset.fragments.metadata import FragmentMetadata, stored_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import Rows
@@ -90,9 +90,12 @@ class RewriteResult:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, json: str) -> Self:
         """Read what :meth:`json` gave."""
-        found = json.loads(text)
+        return read_json(json, cls.__name__, cls._of)
+
+    @classmethod
+    def _of(cls, found: Any) -> Self:
         return cls(
             found["read_version"],
             CompactionMetrics(**found["metrics"]),

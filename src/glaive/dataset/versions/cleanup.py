@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError
+from glaive.table.branches import list_branches
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.refs import root_store
+from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CleanupCandidateFile",
     "CleanupExplanation",
+    "CleanupReferencedBranch",
     "CleanupStats",
     "clean_up",
     "explain",
@@ -58,14 +62,31 @@ class CleanupCandidateFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanupReferencedBranch:
+    """A branch, and the version that stays because it, or one it was made from, began there.
+
+    ``cleanup_candidate`` is False: branches are not cleaned up along.
+    """
+
+    name: str
+    referenced_version: int
+    cleanup_candidate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CleanupExplanation:
-    """What a clean-up of this version's dataset would remove."""
+    """What a clean-up of this version's dataset would remove.
+
+    ``warnings`` is there for the name: what could warn is an error instead.
+    """
 
     read_version: int
     stats: CleanupStats
     candidate_files: list[CleanupCandidateFile]
     candidate_files_truncated: bool
     candidate_file_limit: int
+    referenced_branches: list[CleanupReferencedBranch] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def clean_up(
@@ -93,7 +114,32 @@ def explain(
         ],
         candidate_files_truncated=include_files and len(shown) < len(plan.files),
         candidate_file_limit=max_files,
+        referenced_branches=_referenced_branches(dataset, policy),
     )
+
+
+def _referenced_branches(
+    dataset: OpenedVersion, policy: CleanupPolicy
+) -> list[CleanupReferencedBranch]:
+    """Branches that begin at versions which the policy names, the newest version first."""
+    own = branch_of(dataset.manifest)
+    branches = list_branches(root_store(dataset.store, own))
+    chain = () if own is None else branches[own].identifier
+    versions = [one.version for one in list_versions(dataset.store)]
+    kept = set(versions[len(versions) - (policy.retain_versions or 0) :])
+    before = datetime.now(UTC) - policy.age
+    found = []
+    for name, branch in branches.items():
+        begun = branch.identifier[len(chain) :]
+        if not begun or branch.identifier[: len(chain)] != chain:
+            continue
+        version = begun[0][0]
+        asked = policy.versions is None or version in policy.versions
+        if not asked or version in kept or version not in versions:
+            continue
+        if dataset.checked_out(version).manifest.timestamp < before:
+            found.append(CleanupReferencedBranch(name, version))
+    return sorted(found, key=lambda one: (-one.referenced_version, one.name))
 
 
 def _plan(dataset: OpenedVersion, policy: CleanupPolicy) -> CleanupPlan:

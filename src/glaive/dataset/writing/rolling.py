@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import Rows
 from glaive.dataset.writing.target_bases import DataPlace
@@ -83,7 +84,7 @@ class RollingWriter:
         )
         self._rows = 0
         if self.options.progress is not None:
-            self.options.progress.begin(Fragment(files=(), physical_rows=0))
+            self.options.progress.begin(FragmentMetadata(0, [], 0))
         return writer
 
     @property
@@ -104,7 +105,7 @@ class RollingWriter:
         fragment = _fragment(self._name, written, self._place.base_id)
         self.fragments.append(fragment)
         if self.options.progress is not None:
-            self.options.progress.complete(fragment)
+            self.options.progress.complete(FragmentMetadata.of(fragment))
 
     def discard(self) -> None:
         """Remove what was written."""

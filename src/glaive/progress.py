@@ -1,0 +1,32 @@
+"""Who is told of files being written: ``progress`` of ``write_dataset``; as ``lance.progress``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from glaive.dataset.fragments.metadata import FragmentMetadata
+
+__all__ = ["FragmentWriteProgress", "NoopFragmentWriteProgress"]
+
+
+class FragmentWriteProgress(ABC):
+    """Told of each file; derive from it and pass an instance as ``progress``."""
+
+    @abstractmethod
+    def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """A file is begun; the fragment has no files yet."""
+
+    @abstractmethod
+    def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """A file is finished; the fragment has it, but no id yet."""
+
+
+class NoopFragmentWriteProgress(FragmentWriteProgress):
+    """Does nothing."""
+
+    def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """Do nothing."""
