@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ def encode_rowset(addresses: Addresses) -> bytes:
     starts = np.flatnonzero(np.diff(fragments, prepend=np.uint64(2**64 - 1)))
     offsets = addresses.astype(np.uint32)
     parts = [_COUNT.pack(len(starts))]
-    for start, stop in zip(starts, [*starts[1:], len(addresses)], strict=True):
+    for start, stop in pairwise([*starts, len(addresses)]):
         bitmap = bitmap_of(offsets[start:stop])
         parts += [_ENTRY.pack(int(fragments[start]), len(bitmap)), bitmap]
     return b"".join(parts)

@@ -1,0 +1,80 @@
+"""Sets of rows as bytes: both ways, and what is no such set."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
+from glaive.index.address_map import AddressMap
+from glaive.index.scalar.rowsets import decode_rowset, encode_rowset, remap_rowsets
+
+from .test_address_map import Rows, addresses
+
+ROW = st.tuples(st.sampled_from([0, 1, 7, 2**32 - 1]), st.integers(0, 2**32 - 1))
+
+
+@pytest.mark.spec("rowset-1")
+@settings(max_examples=100, deadline=None)
+@given(rows=st.sets(ROW, max_size=30))
+def test_sets_come_back(rows: set[tuple[int, int]]) -> None:
+    given_rows = np.array(sorted((one << 32) | row for one, row in rows), np.uint64)
+    assert decode_rowset(encode_rowset(given_rows), "here").tolist() == given_rows.tolist()
+
+
+@pytest.mark.spec("rowset-1")
+def test_the_bytes_are_counted_bitmaps() -> None:
+    bitmap = BitMap([4, 5]).serialize()
+    wanted = struct.pack("<III", 1, 3, len(bitmap)) + bitmap
+    assert encode_rowset(addresses(3, [4, 5])) == wanted
+    assert encode_rowset(addresses(0, [])) == bytes(4)
+
+
+SOUND = encode_rowset(np.concatenate([addresses(1, [4]), addresses(3, [4, 5])]))
+TWICE = struct.pack("<I", 2) + encode_rowset(addresses(1, [4]))[4:] * 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=st.integers(0, len(SOUND) - 1))
+def test_sets_cut_off_are_refused(at: int) -> None:
+    with pytest.raises(CorruptFileError, match="here"):
+        decode_rowset(SOUND[:at], "here")
+
+
+@settings(max_examples=150, deadline=None)
+@given(at=st.integers(0, len(SOUND) - 1), bit=st.integers(0, 7))
+def test_flipped_bits_are_refused_or_give_a_set(at: int, bit: int) -> None:
+    data = bytearray(SOUND)
+    data[at] ^= 1 << bit
+    try:
+        found = decode_rowset(bytes(data), "here")
+    except GlaiveError:
+        return
+    found = np.unique(found)
+    assert decode_rowset(encode_rowset(found), "here").tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("data", [SOUND + b"\0", TWICE], ids=["more behind", "fragment twice"])
+def test_other_shapes_are_refused(data: bytes) -> None:
+    with pytest.raises(CorruptFileError, match="here"):
+        decode_rowset(data, "here")
+
+
+@pytest.mark.spec("rowset-2")
+def test_all_rows_of_a_fragment_are_not_guessed() -> None:
+    with pytest.raises(UnsupportedFeatureError, match="all rows of fragment 3"):
+        decode_rowset(struct.pack("<III", 1, 3, 0), "here")
+
+
+def test_sets_move_each_for_itself() -> None:
+    moved = AddressMap.of([(addresses(1, [0, 2, 3]), [Rows(1, 4)], [Rows(9, 2), Rows(5, 1)])])
+    sets = [addresses(1, [0, 3]), addresses(1, [1]), addresses(0, []), addresses(2, [1])]
+    found = remap_rowsets([encode_rowset(one) for one in sets], moved, "here")
+    wanted = [np.array([5 << 32, 9 << 32], np.uint64), None, None, sets[3]]
+    assert found == [None if one is None else encode_rowset(one) for one in wanted]
+    assert remap_rowsets([], moved, "here") == []

@@ -1,0 +1,144 @@
+"""Files of segments: written into a new folder, listed, read back, and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError
+from glaive.format.pb import table_pb2
+from glaive.index.segment import IndexFile, Segment, SegmentWriter, file_version_of
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+from glaive.types import FormatVersion
+
+V2 = FormatVersion(2, 1)
+ROWS = pa.table(
+    {"ids": pa.array([1, 2], pa.uint64()), "values": ["a", None]},
+    schema=pa.schema(
+        [
+            pa.field("ids", pa.uint64(), nullable=False),
+            pa.field("values", pa.string(), metadata={"key": "of the field"}),
+        ],
+        metadata={"own": "kept"},
+    ),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store(str(tmp_path))
+
+
+def segment_of(writer: SegmentWriter, *, listed: bool = True) -> Segment:
+    entry = table_pb2.IndexMetadata(name="i", files=writer.finish() if listed else ())
+    entry.uuid.uuid = writer.id.bytes
+    return Segment(writer.store, entry)
+
+
+@pytest.mark.spec("segment-1")
+@pytest.mark.spec("segment-3")
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3"])
+def test_files_come_back_with_metadata_and_buffers(store: ObjectStore, version: str) -> None:
+    writer = SegmentWriter(store, FormatVersion(*map(int, version.split("."))))
+    writer.write("a.lance", ROWS, metadata={"more": "text"}, buffers={"nulls": b"some bytes"})
+    segment = segment_of(writer)
+    assert segment.folder == f"_indices/{writer.id}"
+    file = segment.open("a.lance")
+    assert file.read().to_pydict() == ROWS.to_pydict()
+    assert file.read(["values"], 1, 9).to_pydict() == {"values": [None]}
+    assert file.schema.field("values").metadata == {b"key": b"of the field"}
+    assert file.metadata == {"own": "kept", "more": "text", "nulls": "1"}
+    assert file.buffer(file.number("nulls")).to_pybytes() == b"some bytes"
+    assert file.num_rows == 2
+
+
+@pytest.mark.spec("segment-2")
+def test_files_are_of_the_version_of_the_data_but_never_0_1() -> None:
+    assert file_version_of(FormatVersion(0, 1)) == "2.0"
+    assert file_version_of(FormatVersion(2, 2)) == "2.2"
+
+
+def test_files_and_sizes_are_listed_as_they_were_finished(
+    tmp_path: Path, store: ObjectStore
+) -> None:
+    writer = SegmentWriter(store, V2)
+    writer.write("b.lance", ROWS)
+    writer.write("a.lance", ROWS.slice(0, 0))
+    for listed in (True, False):
+        segment = segment_of(writer, listed=listed)
+        sizes = segment.sizes()
+        assert set(sizes) == {"a.lance", "b.lance"}
+        assert {name: (tmp_path / segment.folder / name).stat().st_size for name in sizes} == sizes
+    assert [one.path for one in writer.finish()] == ["b.lance", "a.lance"]
+    assert segment.has("a.lance")
+    assert not segment.has("c.lance")
+
+
+def test_files_are_taken_over_as_they_are(store: ObjectStore) -> None:
+    first, second = SegmentWriter(store, V2), SegmentWriter(store, V2)
+    first.write("a.lance", ROWS)
+    segment = segment_of(first)
+    second.copy(segment, "a.lance")
+    assert second.finish() == first.finish()
+    assert segment_of(second).open("a.lance").read().equals(segment.open("a.lance").read())
+
+
+def test_unfinished_files_are_no_segment(tmp_path: Path, store: ObjectStore) -> None:
+    writer = SegmentWriter(store, V2)
+    writer.write("a.lance", ROWS)
+    writer.create("b.lance", ROWS.schema).write(ROWS)
+    with pytest.raises(GlaiveError, match=r"not finished: \['b.lance'\]"):
+        writer.finish()
+    writer.abort()
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == []
+    assert writer.finish() == []
+
+
+class TestDamage:
+    @pytest.fixture
+    def file(self, store: ObjectStore) -> IndexFile:
+        writer = SegmentWriter(store, V2)
+        writer.write("a.lance", ROWS, metadata={"n": "-1", "big": "9" * 30})
+        return segment_of(writer).open("a.lance")
+
+    def test_columns_of_other_types(self, file: IndexFile) -> None:
+        file.check(ids=pa.uint64(), values=None)
+        with pytest.raises(CorruptFileError, match=r"'ids'.*expected type int64, found uint64"):
+            file.check(ids=pa.int64())
+        with pytest.raises(CorruptFileError, match=r"'other'.*no such column"):
+            file.read(["other"])
+
+    def test_numbers_that_are_none(self, file: IndexFile) -> None:
+        assert file.number("absent", 7) == 7
+        for key in ("absent", "n", "big", "own"):
+            with pytest.raises(CorruptFileError, match=key):
+                file.number(key)
+
+    def test_nulls(self, file: IndexFile) -> None:
+        file.check_present(ROWS["ids"])
+        with pytest.raises(CorruptFileError, match="1 nulls"):
+            file.check_present(ROWS["values"])
+
+    def test_buffers_that_are_not_there(self, file: IndexFile) -> None:
+        with pytest.raises(CorruptFileError, match="buffer"):
+            file.buffer(5)
+
+    def test_files_that_are_not_there(self, store: ObjectStore) -> None:
+        segment = segment_of(SegmentWriter(store, V2))
+        with pytest.raises(DataFileMissingError, match=r"a\.lance"):
+            segment.open("a.lance")
+
+    @pytest.mark.parametrize("change", ["uuid", "base"])
+    def test_entries_that_lead_nowhere(self, tmp_path: Path, change: str) -> None:
+        glaive.write_dataset(ROWS, tmp_path / "d")
+        dataset = glaive.dataset(tmp_path / "d")
+        entry = table_pb2.IndexMetadata(name="i")
+        entry.uuid.uuid = bytes(16 if change == "base" else 3)
+        if change == "base":
+            entry.base_id = 9
+        with pytest.raises(CorruptFileError, match=change):
+            Segment.of(dataset.store, dataset.manifest, entry)
