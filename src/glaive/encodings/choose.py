@@ -160,7 +160,9 @@ def single_value(array: pa.Array) -> Block | None:
     if array.null_count:
         first = pc.index(array.is_valid(), pa.scalar(True)).as_py()  # a value
     bits = _as_bits(array)
-    one = bits[first]
+    one, last = bits[first], bits[-1]
+    if last.is_valid and not last.equals(one):
+        return None
     step = max(1, len(bits) // _SCALAR_SAMPLE)
     sample = bits.take(number_array(np.arange(0, len(bits), step)))
     for values in (sample, bits):

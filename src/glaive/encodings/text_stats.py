@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
 from glaive.encodings.shared_symbols import Coding, PageSymbols, train
@@ -186,13 +187,26 @@ def dictionary_bytes(block: Dictionary) -> int:
 
 
 def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
-    """Return how many distinct values a sample has, and how many of them once."""
+    """Return how many distinct values a sample has, and how many of them once.
+
+    Where a quarter of the sample has no value twice, all of it counts as distinct.
+    """
     count = block.count
     taken = min(count, SAMPLE)
     rows = np.arange(taken, dtype=np.int64) * count // taken
     # Even steps would see the same place of every period; the shifts are the same each run.
     if count > SAMPLE:
         rows += np.arange(taken) * 7919 % (count // taken)
+        first = np.ascontiguousarray(rows[:: SAMPLE // MIN_SAMPLE])
+        if len(_occurrences(block, first)) == len(first):
+            return taken, taken
+    times = _occurrences(block, rows)
+    return len(times), int((times == 1).sum())
+
+
+def _occurrences(block: Variable | FixedWidth, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each of the values at these rows occurs among them."""
+    taken = len(rows)
     if isinstance(block, Variable):
         strings = pick_strings(Strings(block.offsets, block.offset_bits, block.data), rows)
         found = number_strings(strings, taken, taken, strings.data.size)
@@ -202,5 +216,4 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
         words = pa.py_buffer(as_array(block.values, kind)[rows].tobytes())
         numbered = number_words(words, block.bits, taken, taken)
         indices = numbered.indices if numbered else pa.py_buffer(b"")
-    times = np.bincount(as_array(indices, np.uint32)[:taken])
-    return len(times), int((times == 1).sum())
+    return np.bincount(as_array(indices, np.uint32)[:taken])

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._tier import address, as_buffer, use_loops
+from glaive.kernels.hashing import copy_pieces
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import (
     MAX_SYMBOL_BYTES,
@@ -61,7 +62,6 @@ def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
     budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
-    memory = memoryview(strings.data)
     mean = min(max(1, total // max(count, 1)), WINDOW)
     taken = min(count, -(-budget // mean))
     # Out of order, so that the early rounds see all of the column; the same in every run.
@@ -72,9 +72,7 @@ def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
     # Windows start at varied places.
     starts += np.where(room > 0, np.arange(len(room)) * 7919 % np.maximum(room, 1), 0)
     stops = np.minimum(stops, starts + WINDOW)
-    pieces = [memory[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    at = np.concatenate(([0], np.cumsum(stops - starts)))
-    return Strings(as_buffer(at), 64, pa.py_buffer(b"".join(pieces)))
+    return copy_pieces(strings.data, starts, stops - starts, 64)
 
 
 def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:

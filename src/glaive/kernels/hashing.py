@@ -19,6 +19,7 @@ from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_off
 __all__ = [
     "Numbered",
     "NumberedStrings",
+    "copy_pieces",
     "exercise",
     "number_strings",
     "number_words",
@@ -99,20 +100,30 @@ def pick_strings(strings: Strings, rows: NDArray[np.int64]) -> Strings:
     """Copy the strings at ``rows``, which the caller knows to exist."""
     ends = as_offsets(strings.offsets, strings.offset_bits)
     starts = ends[rows].astype(np.int64)
-    stops = np.cumsum(ends[rows + 1] - starts)
+    return copy_pieces(strings.data, starts, ends[rows + 1] - starts, strings.offset_bits)
+
+
+def copy_pieces(
+    data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64], offset_bits: int
+) -> Strings:
+    """Copy pieces of ``data``, which the caller knows to lie within it, as strings.
+
+    Offsets have ``offset_bits``, or 64 where those are too few.
+    """
+    stops = np.cumsum(sizes)
     total = int(stops[-1]) if len(stops) else 0
-    bits = 64 if total > MAX_32 else strings.offset_bits
-    offsets = allocate((len(rows) + 1) * (bits // 8))
-    out = allocate(total, SLACK)
-    if use_loops(len(rows)):
+    bits = 64 if total > MAX_32 else offset_bits
+    offsets = allocate((len(starts) + 1) * (bits // 8))
+    if use_loops(len(starts)):
         from glaive.kernels.loops import offsets as loops
 
+        out = allocate(total, SLACK)
         loops.gather(
-            address(strings.data),
-            strings.data.size,
+            address(data),
+            data.size,
             address(starts),
             address(stops),
-            len(rows),
+            len(starts),
             bits // 8,
             address(offsets),
             address(out),
@@ -120,8 +131,8 @@ def pick_strings(strings: Strings, rows: NDArray[np.int64]) -> Strings:
         return Strings(offsets, bits, out)
     written = as_offsets(offsets, bits)
     written[0], written[1:] = 0, stops
-    memory = memoryview(strings.data)
-    bounds = zip(starts.tolist(), ends[rows + 1].tolist(), strict=True)
+    memory = memoryview(data)
+    bounds = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     return Strings(offsets, bits, pa.py_buffer(b"".join([memory[a:b] for a, b in bounds])))
 
 

@@ -144,9 +144,10 @@ class SymbolTable:
         entries = (np.arange(number) | 1 << 16 | sizes << 20).astype(np.uint32)
         singles = (ESCAPE | np.arange(256) << 8 | 2 << 16 | 1 << 20).astype(np.uint32)
         singles[words[sizes == 1]] = entries[sizes == 1]
-        free = sorted(set(range(256)).difference(b"".join(self.symbols)))
-        stop = free[-1] if free else -1
-        if free:
+        unused = np.ones(256, np.bool_)
+        unused[np.frombuffer(b"".join(self.symbols), np.uint8)] = False
+        stop = int(np.flatnonzero(unused).max(initial=-1))
+        if stop >= 0:
             # Takes no room, and says by a 4 that a value has ended.
             singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
         pairs = np.tile(singles, 257)

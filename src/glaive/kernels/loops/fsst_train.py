@@ -29,12 +29,16 @@ MOST = 255
 
 STEPS = 512
 
+STEP_MASK = 511
+SIZE_SHIFT = 12
+"""An entry has the step in its low bits, and its bytes above."""
+
 WORDS = 0
 """Begin of the words of all steps, 8 bytes each; the other tables follow."""
 
 SIZES = WORDS + 8 * STEPS
 PAIRS = SIZES + 8 * STEPS
-"""The steps for the next two bytes, 16 bits each; behind them those for a last byte."""
+"""The entries for the next two bytes, 16 bits each; behind them those for a last byte."""
 
 SINGLES = PAIRS + 2 * 65_536
 SLOTS = SINGLES + 2 * 256
@@ -48,17 +52,17 @@ CANDIDATE = 24
 
 
 @loop
-def _next_step(p: int, end: int, data_end: int, memory: int) -> int:
-    """Look up what ``p`` begins with. Branches would be guessed wrong often."""
+def _look_up(p: int, end: int, data_end: int, memory: int) -> int:
+    """Return the entry of what ``p`` begins with. Branches would be guessed wrong often."""
     word = next_word(p, data_end)
     slot = memory + SLOTS + 24 * slot_of(word)
     long = np.int64(load_u64(slot + 16))
     differs = (word & load_u64(slot + 8)) ^ load_u64(slot)
-    misfit = differs | np.uint64(long == 0) | np.uint64(p + (long >> 16) > end)
+    misfit = differs | np.uint64(long == 0) | np.uint64(p + (long >> SIZE_SHIFT) > end)
     two = np.int64(word & np.uint64(0xFFFF))
     one = 65_536 + np.int64(word & np.uint64(0xFF))
     short = load_u16(memory + PAIRS + 2 * pick(np.uint64(p + 1 < end), one, two))
-    return pick(misfit, long & 0xFFFF, np.int64(short))
+    return pick(misfit, long, np.int64(short))
 
 
 @loop
@@ -70,39 +74,81 @@ def _add(address: int, number: int) -> int:
 
 
 @loop
+def _tally(entry: int, before: int, memory: int, keys: int, found: int) -> int:
+    """Count a step and how it follows the one before; returns the number of keys.
+
+    A long step counts as its first byte too: it might be better to stop there.
+    """
+    step = entry & STEP_MASK
+    head = np.int64(load_u64(memory + WORDS + 8 * step) & np.uint64(0xFF))
+    is_long = np.int64((entry >> SIZE_SHIFT) > 1)
+    _add(memory + TIMES + 4 * step, 1)
+    _add(memory + TIMES + 4 * head, is_long)
+    if before >= 0:
+        # Keys are written in any case, and stay where they are new.
+        key = before << 9 | step
+        store_u32(keys + 4 * found, key)
+        found += _add(memory + PAIR_TIMES + 4 * key, 1) == 0
+        key = before << 9 | head
+        store_u32(keys + 4 * found, key)
+        found += is_long & (_add(memory + PAIR_TIMES + 4 * key, is_long) == 0)
+    return found
+
+
+@loop
+def _left(entry: int) -> int:
+    """The step as the left one of a pair; -1 where nothing can be joined to it."""
+    return entry & STEP_MASK if entry < 8 << SIZE_SHIFT else np.int64(-1)
+
+
+@loop
 def _walk(
     offsets: int, data: int, data_end: int, count: int, memory: int, keys: int
 ) -> tuple[int, int]:
     """Encode values and count their steps and pairs of steps.
 
-    A long step counts as its first byte too: it might be better to stop there. Returns the
-    bytes this takes, and the number of ``keys``: pairs that occur.
+    The values are walked in two halves that take turns: while one waits for the tables the
+    other goes on. Returns the bytes written, and the number of ``keys``: pairs that occur.
     """
     found = np.int64(0)
     written = np.int64(0)
-    for i in range(count):
-        p = data + load_i64(offsets + 8 * i)
-        end = data + load_i64(offsets + 8 * i + 8)
-        before = np.int64(-1)
-        while p < end:
-            step = _next_step(p, end, data_end, memory)
-            size = load_i64(memory + SIZES + 8 * step)
-            head = np.int64(load_u64(memory + WORDS + 8 * step) & np.uint64(0xFF))
-            is_long = np.int64(size > 1)
-            written += 1 + (step < 256)
-            _add(memory + TIMES + 4 * step, 1)
-            _add(memory + TIMES + 4 * head, is_long)
-            if before >= 0:
-                # Keys are written in any case, and stay where they are new.
-                key = before << 9 | step
-                store_u32(keys + 4 * found, key)
-                found += _add(memory + PAIR_TIMES + 4 * key, 1) == 0
-                key = before << 9 | head
-                store_u32(keys + 4 * found, key)
-                found += is_long & (_add(memory + PAIR_TIMES + 4 * key, is_long) == 0)
-            before = step if size < 8 else np.int64(-1)
-            p += size
-    return written, found
+    n0, n1 = count // 2, count
+    i0, i1 = np.int64(0), n0
+    p0 = e0 = data + load_i64(offsets)
+    p1 = e1 = data + load_i64(offsets + 8 * n0)
+    b0 = b1 = np.int64(-1)
+    while True:
+        while p0 == e0 and i0 < n0:
+            i0 += 1
+            e0 = data + load_i64(offsets + 8 * i0)
+            b0 = np.int64(-1)
+        while p1 == e1 and i1 < n1:
+            i1 += 1
+            e1 = data + load_i64(offsets + 8 * i1)
+            b1 = np.int64(-1)
+        if p0 == e0 and p1 == e1:
+            return written, found
+        if p0 < e0 and p1 < e1:
+            while p0 < e0 and p1 < e1:
+                entry0 = _look_up(p0, e0, data_end, memory)
+                entry1 = _look_up(p1, e1, data_end, memory)
+                p0 += entry0 >> SIZE_SHIFT
+                p1 += entry1 >> SIZE_SHIFT
+                found = _tally(entry0, b0, memory, keys, found)
+                found = _tally(entry1, b1, memory, keys, found)
+                b0, b1 = _left(entry0), _left(entry1)
+                written += 2 + ((entry0 & 256) == 0) + ((entry1 & 256) == 0)
+        else:
+            # One half is done: what is left goes on where the first was.
+            if p0 == e0:
+                p0, e0, b0, i0, n0 = p1, e1, b1, i1, n1
+                p1, i1 = e1, n1
+            while p0 < e0:
+                entry0 = _look_up(p0, e0, data_end, memory)
+                p0 += entry0 >> SIZE_SHIFT
+                found = _tally(entry0, b0, memory, keys, found)
+                b0 = _left(entry0)
+                written += 1 + ((entry0 & 256) == 0)
 
 
 @loop
@@ -210,7 +256,7 @@ def _forget(memory: int, count: int) -> None:
         word = load_u64(memory + WORDS + 8 * step)
         size = load_i64(memory + SIZES + 8 * step)
         if size == 1:
-            store_u16(memory + SINGLES + 2 * np.int64(word), np.int64(word))
+            store_u16(memory + SINGLES + 2 * np.int64(word), np.int64(word) | 1 << SIZE_SHIFT)
         elif size > 2:
             store_u64(memory + SLOTS + 24 * slot_of(word) + 16, 0)
 
@@ -223,7 +269,7 @@ def _enter_pairs(memory: int, count: int) -> None:
     for step in range(256, 256 + count):
         if load_i64(memory + SIZES + 8 * step) == 2:
             word = np.int64(load_u64(memory + WORDS + 8 * step))
-            store_u16(memory + PAIRS + 2 * word, step)
+            store_u16(memory + PAIRS + 2 * word, step | 2 << SIZE_SHIFT)
 
 
 @loop
@@ -242,14 +288,14 @@ def _choose(memory: int, heap: int, made: int, candidates: int) -> int:
         word, size = load_u64(place), load_i64(place + 8)
         step = 256 + count
         if size == 1:
-            store_u16(memory + SINGLES + 2 * np.int64(word), step)
+            store_u16(memory + SINGLES + 2 * np.int64(word), step | 1 << SIZE_SHIFT)
         elif size > 2:
             slot = memory + SLOTS + 24 * slot_of(word)
             if load_u64(slot + 16) != 0:
                 continue
             store_u64(slot, word)
             store_u64(slot + 8, np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * size))
-            store_u64(slot + 16, size << 16 | step)
+            store_u64(slot + 16, size << SIZE_SHIFT | step)
         store_u64(memory + WORDS + 8 * step, word)
         store_u64(memory + SIZES + 8 * step, size)
         count += 1
@@ -295,7 +341,7 @@ def train(
     for byte in range(256):
         store_u64(memory + WORDS + 8 * byte, byte)
         store_u64(memory + SIZES + 8 * byte, 1)
-        store_u16(memory + SINGLES + 2 * byte, byte)
+        store_u16(memory + SINGLES + 2 * byte, byte | 1 << SIZE_SHIFT)
     _enter_pairs(memory, 0)
     count = np.int64(0)
     best = np.int64(0)
