@@ -61,7 +61,7 @@ class Storage:
     def _column(self) -> str:
         names = self.file.schema.names
         found = [one for one in (PLAIN, PRODUCT, SCALAR, SIGNS) if one in names]
-        kind = self.type_of(found[0]) if len(found) == 1 else pa.null()
+        kind: Any = self.type_of(found[0]) if len(found) == 1 else pa.null()
         good = pa.types.is_fixed_size_list(kind) and kind.list_size > 0
         of_bytes = good and (found[0] == PLAIN or kind.value_type == pa.uint8())
         if not of_bytes or not all(_has_fixed_width(self.type_of(one)) for one in names):

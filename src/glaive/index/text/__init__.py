@@ -1,0 +1,1 @@
+"""Full-text indices: documents, tokens, and which documents have a token."""

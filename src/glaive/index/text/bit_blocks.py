@@ -1,0 +1,69 @@
+"""Blocks of 128 or 256 numbers of few bits, packed in 4 or 8 lanes.
+
+Specification: "Numbers" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LANE", "MOST_BITS", "bits_of", "pack", "unpack"]
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+LANE: Final = 32
+"""Numbers of a lane."""
+
+MOST_BITS: Final = 32
+
+
+def bits_of(values: Ints) -> Ints:
+    """Bits of the largest number of each row."""
+    largest = values.max(axis=1, initial=0)
+    bits = np.zeros(len(values), np.int64)
+    for bit in range(MOST_BITS):
+        bits += largest >> bit > 0
+    return bits
+
+
+def unpack(data: Bytes, starts: Ints, bits: Ints, lanes: int) -> Ints:
+    """Numbers of blocks that begin at ``starts``, as (blocks, 32 * lanes).
+
+    All blocks must lie within ``data``.
+    """
+    values = np.zeros((len(starts), LANE, lanes), np.int64)
+    for width in np.unique(bits).tolist():
+        if width:
+            some = np.flatnonzero(bits == width)
+            at = starts[some][:, None] + np.arange(width * lanes * 4)
+            words = data[at].view("<u4").reshape(len(some), width, lanes).astype(np.uint64)
+            values[some] = _from_words(words, width)
+    return values.reshape(len(starts), LANE * lanes)
+
+
+def _from_words(words: NDArray[np.uint64], width: int) -> NDArray[Any]:
+    first = np.arange(LANE) * width
+    word, shift = first // 32, (first % 32).astype(np.uint64)[:, None]
+    following = np.minimum(word + 1, width - 1)
+    both = words[:, word] | words[:, following] << np.uint64(32)
+    return (both >> shift) & np.uint64((1 << width) - 1)
+
+
+def pack(values: Ints, bits: Ints, data: Bytes, starts: Ints, lanes: int) -> None:
+    """Pack rows of 32 * lanes numbers into ``data`` from ``starts`` on."""
+    numbers = values.reshape(len(values), LANE, lanes).astype(np.uint64)
+    for width in np.unique(bits).tolist():
+        if width:
+            some = np.flatnonzero(bits == width)
+            words = np.zeros((len(some), width + 1, lanes), np.uint64)
+            for row in range(LANE):
+                word, shift = divmod(row * width, 32)
+                moved = numbers[some, row] << np.uint64(shift)
+                words[:, word] |= moved & np.uint64(0xFFFF_FFFF)
+                words[:, word + 1] |= moved >> np.uint64(32)
+            flat = words[:, :width].astype("<u4").reshape(len(some), -1).view(np.uint8)
+            data[starts[some][:, None] + np.arange(width * lanes * 4)] = flat

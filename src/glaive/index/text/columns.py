@@ -1,0 +1,82 @@
+"""Columns of byte strings and of lists of them, as offsets and bytes, and back.
+
+Specification: "Files" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.index.segment import IndexFile
+from glaive.index.text.postings import Elements
+from glaive.kernels._tier import as_array, as_buffer
+
+__all__ = ["bytes_array", "elements_of", "lists_array", "lists_of", "numbers_of"]
+
+Ints = NDArray[np.int64]
+
+
+def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) -> Ints:
+    """A column of numbers without nulls."""
+    file.check(**{name: kind})
+    if rows[name].null_count:
+        raise _nulls(name, file)
+    return rows[name].to_numpy().astype(np.int64)
+
+
+def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
+    """Byte strings of an array."""
+    if array.type != pa.large_binary():
+        raise _other(name, array.type, file)
+    if array.null_count:
+        raise _nulls(name, file)
+    if not len(array):
+        return Elements(np.zeros(1, np.int64), np.zeros(0, np.uint8))
+    _, offsets, data = array.buffers()
+    ends = as_array(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    content = as_array(data) if data is not None else np.zeros(0, np.uint8)
+    return Elements(ends - ends[0], content[int(ends[0]) : int(ends[-1])])
+
+
+def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Ints, Any]:
+    """Where each list of a column begins among all elements, and those."""
+    array: Any = rows[name].combine_chunks()
+    if not pa.types.is_list(array.type):
+        raise _other(name, array.type, file)
+    if array.null_count:
+        raise _nulls(name, file)
+    if not len(array):
+        return np.zeros(1, np.int64), array.flatten()
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], array.flatten()
+
+
+def bytes_array(elements: Elements) -> Any:
+    """An array of byte strings."""
+    count = len(elements.offsets) - 1
+    buffers = [None, as_buffer(elements.offsets), as_buffer(elements.data)]
+    return pa.Array.from_buffers(pa.large_binary(), count, buffers)
+
+
+def lists_array(starts: Ints, values: Any, kind: pa.DataType) -> pa.Array:
+    """An array of lists that begin at ``starts``."""
+    found: Any = pa.ListArray
+    array: pa.Array = found.from_arrays(pa.array(starts, pa.int32()), values, type=kind)
+    return array
+
+
+def _nulls(name: str, file: IndexFile) -> CorruptFileError:
+    return CorruptFileError(
+        f"column {name!r} of an index", expected="values", found="nulls", where=file.path
+    )
+
+
+def _other(name: str, kind: object, file: IndexFile) -> CorruptFileError:
+    return CorruptFileError(
+        f"column {name!r} of an index", expected="bytes", found=f"{kind}", where=file.path
+    )

@@ -1,0 +1,261 @@
+"""Write tokens as an automaton: a tree of letters, nodes after those they lead to.
+
+Common endings of tokens are not shared, which readers do not need; that makes the automaton
+larger than the smallest one, and quick to write.
+
+Specification: "Token sets" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.index.text.crc32c import masked_crc32c
+from glaive.index.text.fst_form import CODE_OF, HEADER, INDEX, MANY, VERSION
+from glaive.index.text.varints import spread
+from glaive.kernels._tier import as_array
+
+__all__ = ["write_fst"]
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class _Tree(NamedTuple):
+    """Nodes in the order in which tokens pass them first, the root first of all.
+
+    Parameters
+    ----------
+    parents, letters
+        The node before, and the letter that leads on from there.
+    outputs
+        What is added on that way.
+    final, ends
+        Whether a token ends at the node, and what is added then.
+    """
+
+    parents: Ints
+    letters: Bytes
+    outputs: Ints
+    final: Mask
+    ends: Ints
+
+
+class _Layout(NamedTuple):
+    """How nodes are written, one entry for each.
+
+    Parameters
+    ----------
+    children
+        Transitions; nodes without any are not written, but for the root.
+    alone
+        Whether it has one transition, and no token ends there.
+    follows
+        Whether that leads to the node that is written right before, and adds nothing.
+    wide, deep
+        Bytes of what transitions add, and of the steps back to where they lead.
+    first, last
+        Where it begins and ends.
+    steps
+        From the first byte of the node before it back to its last one; 0 if it is not written.
+    """
+
+    children: Ints
+    stored: Mask
+    alone: Mask
+    follows: Mask
+    wide: Ints
+    deep: Ints
+    first: Ints
+    last: Ints
+    steps: Ints
+
+
+def write_fst(texts: pa.Array, numbers: Ints) -> bytes:
+    """The automaton of ascending, different tokens with these numbers."""
+    tree = _tree(texts, numbers)
+    layout = _layout(tree)
+    content = np.zeros(int(layout.last[0]) + 1, np.uint8)
+    _put_single(content, tree, layout)
+    _put_others(content, tree, layout)
+    content[:8] = np.array([VERSION], "<u8").view(np.uint8)
+    footer = np.array([len(numbers), int(layout.last[0])], "<u8").view(np.uint8)
+    whole = np.concatenate([content, footer])
+    return whole.tobytes() + masked_crc32c(whole).to_bytes(4, "little")
+
+
+def _layout(tree: _Tree) -> _Layout:
+    """Find out where each node stands."""
+    count = len(tree.parents)
+    children = np.bincount(tree.parents[1:], minlength=count)
+    stored = children > 0
+    stored[0] = True
+    alone = (children == 1) & ~tree.final
+    only = np.minimum(np.arange(count) + 1, count - 1)
+    follows = alone & stored[only] & (tree.outputs[only] == 0)
+    wide = _widths(tree, children)
+    none = np.zeros(count, np.int64)
+    layout = _Layout(children, stored, alone, follows, wide, none, none, none, none)
+    # Steps back are known once nodes have sizes, which steps are a part of: with the widest
+    # steps it is known how wide they need to be at most.
+    for deep in (np.full(count, 8, np.int64), (children > 0).astype(np.int64)):
+        if layout.steps is not none:
+            np.maximum.at(deep, tree.parents[1:], _bytes_of(layout.steps[1:]))
+        sizes = _sizes(tree, layout._replace(deep=deep))
+        # The last node comes first.
+        last = HEADER + np.cumsum(sizes[::-1])[::-1] - 1
+        first = last - sizes + 1
+        steps = np.where(stored, first[tree.parents] - last, 0)
+        layout = layout._replace(deep=deep, first=first, last=last, steps=steps)
+    return layout
+
+
+def _tree(texts: pa.Array, numbers: Ints) -> _Tree:
+    _, stops, content = texts.buffers()
+    none = np.zeros(0, np.uint8)
+    offsets = np.zeros(1, np.int64) if stops is None else as_array(stops, np.int64)
+    offsets = offsets[texts.offset :][: len(texts) + 1]
+    data: Bytes = none if content is None else as_array(content)
+    lengths = np.diff(offsets)
+    begins = offsets[:-1]
+    shared = _shared(begins, lengths, data)
+    new = lengths - shared
+    base = np.cumsum(new) - new + 1
+    count = 1 + int(new.sum())
+    letters, depths = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+    letters[1:] = data[spread(begins + shared, new)]
+    depths[1:] = spread(shared + 1, new)
+    parents = np.arange(-1, count - 1)
+    parents[0] = 0
+    _join(parents, lengths, shared, base)
+    at_end = np.where(lengths > 0, base + new - 1, 0)
+    final = np.zeros(count, np.bool_)
+    final[at_end] = len(numbers) > 0
+    # The smallest number below each node is added on the way there.
+    least = np.full(count, np.iinfo(np.int64).max)
+    least[at_end] = numbers
+    order = np.argsort(depths, kind="stable")
+    bounds = np.searchsorted(depths[order], np.arange(int(depths.max()) + 2))
+    for depth in range(int(depths.max()), 0, -1):
+        nodes = order[bounds[depth] : bounds[depth + 1]]
+        np.minimum.at(least, parents[nodes], least[nodes])
+    ends = np.zeros(count, np.int64)
+    least[0] = 0
+    ends[at_end] = numbers - least[at_end]
+    return _Tree(parents, letters, least - least[parents], final, ends)
+
+
+def _shared(begins: Ints, lengths: Ints, data: Bytes) -> Ints:
+    """Letters that each token has in common with the one before."""
+    shared = np.zeros(len(lengths), np.int64)
+    rows = np.arange(1, len(lengths))
+    depth = 0
+    while len(rows):
+        rows = rows[(lengths[rows] > depth) & (lengths[rows - 1] > depth)]
+        rows = rows[data[begins[rows] + depth] == data[begins[rows - 1] + depth]]
+        depth += 1
+        shared[rows] = depth
+    return shared
+
+
+def _join(parents: Ints, lengths: Ints, shared: Ints, base: Ints) -> None:
+    """Set where tokens part from those before them."""
+    alive = np.arange(len(lengths))
+    for depth in range(int(shared.max(initial=0)) + 1):
+        alive = alive[lengths[alive] >= depth]
+        joining = alive[(shared[alive] == depth) & (lengths[alive] > depth)]
+        if depth == 0:
+            parents[base[joining]] = 0
+            continue
+        owners = alive[shared[alive] < depth]
+        owner = owners[np.searchsorted(owners, joining) - 1]
+        parents[base[joining]] = base[owner] + depth - shared[owner] - 1
+
+
+def _bytes_of(values: Ints) -> Ints:
+    """Bytes that numbers need, at least one."""
+    sizes = np.ones(len(values), np.int64)
+    for byte in range(1, 8):
+        sizes += values >= np.int64(1) << (8 * byte)
+    return sizes
+
+
+def _widths(tree: _Tree, children: Ints) -> Ints:
+    """Bytes of what is added on ways from each node, 0 if that is nothing."""
+    wide = np.where(tree.ends > 0, _bytes_of(tree.ends), 0)
+    needed = np.where(tree.outputs > 0, _bytes_of(tree.outputs), 0)
+    np.maximum.at(wide, tree.parents[1:], needed[1:])
+    return np.where(children > 0, wide, 0)
+
+
+def _sizes(tree: _Tree, layout: _Layout) -> Ints:
+    """Bytes of each node."""
+    children, wide, deep = layout.children, layout.wide, layout.deep
+    coded = CODE_OF[tree.letters[np.minimum(np.arange(len(wide)) + 1, len(wide) - 1)]] > 0
+    one = np.where(layout.follows, 2 - coded, 3 - coded + deep + wide)
+    has_count = (children > 63) | (children == 0)
+    ended = tree.final & (wide > 0)
+    many = 2 + has_count + children * (1 + deep) + wide * (children + ended)
+    many += np.where(children > MANY, INDEX, 0)
+    return np.where(layout.stored, np.where(layout.alone, one, many), 0)
+
+
+def _put_single(content: Bytes, tree: _Tree, layout: _Layout) -> None:
+    """Write nodes with one transition, each behind the node it leads to."""
+    only = np.flatnonzero(layout.alone)
+    child = only + 1
+    last, wide, deep = layout.last[only], layout.wide[only], layout.deep[only]
+    code = CODE_OF[tree.letters[child]]
+    content[last] = np.where(layout.follows[only], 192, 128) | code
+    bare = code == 0
+    content[last[bare] - 1] = tree.letters[child[bare]]
+    own = ~layout.follows[only]
+    child, wide, deep = child[own], wide[own], deep[own]
+    at = (last - 1 - bare)[own]
+    content[at] = deep << 4 | wide
+    _put(content, at - deep, layout.steps[child], deep)
+    _put(content, at - deep - wide, tree.outputs[child], wide)
+
+
+def _put_others(content: Bytes, tree: _Tree, layout: _Layout) -> None:
+    """Write nodes with any number of transitions, each behind those they lead to."""
+    nodes = np.flatnonzero(layout.stored & ~layout.alone)
+    counts, last = layout.children[nodes], layout.last[nodes]
+    wide, deep = layout.wide[nodes], layout.deep[nodes]
+    fits = (counts > 0) & (counts < 64)
+    content[last] = np.where(fits, counts, 0) | (tree.final[nodes].astype(np.int64) << 6)
+    # A count of one always fits, so that 1 here stands for 256.
+    spilled = counts[~fits]
+    content[last[~fits] - 1] = np.where(spilled == INDEX, 1, spilled)
+    at = last - 1 - ~fits
+    content[at] = deep << 4 | wide
+    indexed = counts > MANY
+    at -= np.where(indexed, INDEX, 0)
+    kids = np.flatnonzero(layout.stored[tree.parents] & ~layout.alone[tree.parents])
+    kids = kids[kids > 0]
+    kids = kids[np.argsort(tree.parents[kids], kind="stable")]
+    # Nodes are ascending, and so are the parents of these: each stands as often as it has kids.
+    owner = np.repeat(np.arange(len(nodes)), counts)
+    rank = spread(np.zeros(len(nodes), np.int64), counts)
+    content[at[owner] - 1 - rank] = tree.letters[kids]
+    ends = at - counts
+    _put(content, ends[owner] - (rank + 1) * deep[owner], layout.steps[kids], deep[owner])
+    ends -= counts * deep
+    _put(content, ends[owner] - (rank + 1) * wide[owner], tree.outputs[kids], wide[owner])
+    ended = tree.final[nodes] & (wide > 0)
+    _put(content, layout.first[nodes[ended]], tree.ends[nodes[ended]], wide[ended])
+    content[at[indexed][:, None] + np.arange(INDEX)] = 255
+    some = indexed[owner]
+    content[at[owner[some]] + tree.letters[kids[some]]] = rank[some]
+
+
+def _put(content: Bytes, at: Ints, values: Ints, width: Ints) -> None:
+    """Write numbers of up to eight bytes."""
+    for byte in range(int(width.max(initial=0))):
+        more = width > byte
+        content[at[more] + byte] = (values[more] >> (8 * byte)) & 255

@@ -1,0 +1,102 @@
+"""For each block of documents the best pairs of frequency and length: bounds of any score.
+
+Specification: "Impacts" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.index.text.postings import Blocks, Elements, Postings
+from glaive.index.text.varints import encode_varints, spread
+
+__all__ = ["encode_impacts"]
+
+Ints = NDArray[np.int64]
+
+_GROUP = 32
+"""Blocks of a group."""
+
+
+class _Pairs(NamedTuple):
+    """Pairs of several sets, one set after the other, frequencies ascending."""
+
+    of: Ints
+    frequencies: Ints
+    codes: Ints
+
+
+def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Elements, Ints]:
+    """Impacts of all lists: of their blocks, then of each 32 blocks; and how many a list has.
+
+    Parameters
+    ----------
+    codes
+        Lengths of the documents, as one byte each.
+    """
+    number = np.repeat(np.arange(len(blocks.sizes)), blocks.sizes)
+    last = postings.documents[blocks.begins + blocks.sizes - 1]
+    fine = _best(_Pairs(number, postings.frequencies, codes[postings.documents]))
+    groups = -(-blocks.of_list // _GROUP)
+    first = np.cumsum(groups) - groups
+    within = spread(np.zeros(len(groups), np.int64), blocks.of_list)
+    group = np.repeat(first, blocks.of_list) + within // _GROUP
+    count = int(groups.sum())
+    coarse = _best(_Pairs(group[fine.of], fine.frequencies, fine.codes))
+    ends = np.flatnonzero(np.diff(group, append=-1) != 0) if len(group) else group
+    elements = _encode(fine, last), _encode(coarse, last[ends])
+    # In each list its blocks stand before its groups of blocks.
+    lists = len(groups)
+    of_block = np.repeat(np.arange(lists), blocks.of_list)
+    of_group = np.repeat(np.arange(lists), groups)
+    order = np.argsort(np.concatenate([2 * of_block, 2 * of_group + 1]), kind="stable")
+    sizes = np.concatenate([np.diff(one.offsets) for one in elements])
+    data = np.concatenate([one.data for one in elements])
+    starts = np.cumsum(sizes) - sizes
+    moved = data[spread(starts[order], sizes[order])]
+    offsets = np.concatenate([[0], np.cumsum(sizes[order])])
+    if len(order) != len(group) + count:
+        raise ValueError(f"{len(order)} impacts of {len(group)} blocks in {count} groups")
+    return Elements(offsets, moved), blocks.of_list + groups
+
+
+def _best(pairs: _Pairs) -> _Pairs:
+    """Pairs of each set that no other pair of it is as good as in both."""
+    # By set, the most frequent first, then the shortest.
+    order = np.lexsort((pairs.codes, -pairs.frequencies, pairs.of))
+    of, frequencies, codes = (one[order] for one in pairs)
+    # Each set lies below the one before it, so that the minimum begins anew.
+    low = np.minimum.accumulate(codes - 256 * of)
+    better = np.ones(len(of), np.bool_)
+    better[1:] = (low[1:] < low[:-1]) | (of[1:] != of[:-1])
+    of, frequencies, codes = of[better], frequencies[better], codes[better]
+    order = np.lexsort((frequencies, of))
+    return _Pairs(of[order], frequencies[order], codes[order])
+
+
+def _encode(pairs: _Pairs, last: Ints) -> Elements:
+    sets = len(last)
+    counts = np.bincount(pairs.of, minlength=sets)
+    first = np.cumsum(counts) - counts
+    previous = np.concatenate([[-1], pairs.of[:-1]]) == pairs.of
+    frequencies = np.diff(pairs.frequencies, prepend=0)
+    codes = np.diff(pairs.codes, prepend=0)
+    frequencies[~previous] = pairs.frequencies[~previous]
+    codes[~previous] = pairs.codes[~previous]
+    explicit = codes != 1
+    steps, step_sizes = encode_varints(((frequencies - 1) << 1) | explicit)
+    heads, head_sizes = encode_varints(np.stack([last, counts], axis=1).reshape(-1))
+    head_sizes = head_sizes.reshape(-1, 2).sum(axis=1)
+    own = step_sizes + explicit
+    sums = np.concatenate([[0], np.cumsum(own)])
+    sizes = head_sizes + (sums[first + counts] - sums[first])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    data[spread(offsets[:-1], head_sizes)] = heads
+    begins = (offsets[:-1] + head_sizes)[pairs.of] + (sums[:-1] - sums[first][pairs.of])
+    data[spread(begins, step_sizes)] = steps
+    data[(begins + step_sizes)[explicit]] = codes[explicit]
+    return Elements(offsets, data)

@@ -1,0 +1,84 @@
+"""INVERTED: full-text indices.
+
+Specification: "Files" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+from glaive.errors import CorruptFileError
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import IndexKind, Remade
+from glaive.index.registry import index_kind
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.text.form import read_form
+from glaive.index.text.partition import remap_partition
+
+__all__ = ["Inverted"]
+
+METADATA = "metadata.lance"
+_IGNORED = "deleted_fragments"
+_FORMATS = ("arrow", "fst")
+
+
+@index_kind
+class Inverted(IndexKind):
+    """Tokens and the documents that have them."""
+
+    name: ClassVar[str] = "inverted"
+    newest: ClassVar[int] = 3
+    marker: ClassVar[str] = METADATA
+
+    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+        """Take documents that are gone out of all partitions."""
+        if not segment.has(METADATA):
+            return None
+        file = segment.open(METADATA)
+        form = read_form(file)
+        known = file.metadata.get("token_set_format", "arrow") in _FORMATS
+        if form is None or not known or "partitions" not in file.metadata:
+            return None
+        if not moved.touched.isdisjoint(_ignored(file)):
+            # Documents that are ignored by fragment would be found again elsewhere.
+            return None
+        out.copy(segment, METADATA)
+        for number in _partitions(file):
+            remap_partition(segment, f"part_{number}", form, moved, out)
+        return Remade()
+
+
+def _partitions(file: IndexFile) -> list[int]:
+    """Numbers of the partitions."""
+    text = file.metadata["partitions"]
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _corrupt("partitions", str(error), file) from error
+    numbers = found if isinstance(found, list) else [found]
+    good = all(isinstance(one, int) and one >= 0 for one in numbers)
+    if not good or len(set(numbers)) != len(numbers):
+        raise _corrupt("partitions", text[:80], file)
+    return numbers
+
+
+def _ignored(file: IndexFile) -> frozenset[int]:
+    """Fragments whose documents are ignored."""
+    if _IGNORED not in file.schema.names or not file.num_rows:
+        return frozenset()
+    from pyroaring import BitMap
+
+    fragments: set[int] = set()
+    for one in file.read([_IGNORED])[_IGNORED].to_pylist():
+        try:
+            fragments.update(BitMap.deserialize(one) if one else ())
+        except (ValueError, IndexError, TypeError) as error:
+            raise _corrupt(_IGNORED, str(error), file) from error
+    return frozenset(fragments)
+
+
+def _corrupt(what: str, found: str, file: IndexFile) -> CorruptFileError:
+    return CorruptFileError(
+        f"{what!r} of an index", expected="numbers", found=found, where=file.path
+    )

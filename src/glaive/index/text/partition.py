@@ -1,0 +1,231 @@
+"""One partition of a full-text index without the documents that are gone.
+
+Specification: "Documents" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.index.address_map import AddressMap
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.text.columns import (
+    bytes_array,
+    elements_of,
+    lists_array,
+    lists_of,
+    numbers_of,
+)
+from glaive.index.text.form import Form
+from glaive.index.text.impacts import encode_impacts
+from glaive.index.text.positions import decode_positions, encode_positions, occurrences
+from glaive.index.text.postings import (
+    Blocks,
+    Elements,
+    Postings,
+    blocks_of,
+    decode_postings,
+    encode_postings,
+)
+from glaive.index.text.scores import best_scores, length_codes
+from glaive.index.text.tokens import read_tokens, write_tokens
+
+__all__ = ["remap_partition"]
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_BATCH = 1 << 20
+"""Documents of all tokens that are decoded at once."""
+
+_POSTING = "_posting"
+_LENGTH = "_length"
+_SCORE = "_max_score"
+_IMPACTS = "_impacts"
+_STREAM = "_compressed_position"
+_STREAM_AT = "_position_block_offset"
+_POSITION = "_position"
+
+
+def remap_partition(
+    segment: Segment, name: str, form: Form, moved: AddressMap, out: SegmentWriter
+) -> None:
+    """Write documents, tokens and postings of the partition whose files begin with ``name``.
+
+    Raises
+    ------
+    CorruptFileError
+        A file is damaged.
+    """
+    documents, tokens, postings = (f"{name}_{one}.lance" for one in ("docs", "tokens", "invert"))
+    file = segment.open(documents)
+    file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
+    rows = file.read()
+    for column in rows.column_names:
+        file.check_present(rows[column])
+    found, kept = moved.apply(rows["_rowid"].to_numpy().astype(np.uint64, copy=False))
+    left = rows if kept.all() else rows.filter(pa.array(kept))
+    at = left.schema.get_field_index("_rowid")
+    left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
+    lengths = left["_num_tokens"].to_numpy().astype(np.int64)
+    total = {"total_tokens": str(lengths.sum())} if "total_tokens" in file.metadata else {}
+    out.write(documents, left, metadata=total)
+    if kept.all():
+        # Documents have the numbers they had: only their rows are elsewhere.
+        out.copy(segment, tokens)
+        out.copy(segment, postings)
+        return
+    mask = _Lists(segment.open(postings), form, kept, lengths).write(out, postings)
+    if mask.all():
+        out.copy(segment, tokens)
+        return
+    file = segment.open(tokens)
+    out.write(tokens, write_tokens(read_tokens(file, len(mask)).kept(mask), file.schema))
+
+
+class _Lists:
+    """The postings of a partition, to be written without some documents."""
+
+    def __init__(self, file: IndexFile, form: Form, kept: Mask, lengths: Ints) -> None:
+        self._file, self._form, self._kept, self._lengths = file, form, kept, lengths
+        self._total = int(lengths.sum())
+        self._codes = length_codes(lengths)
+        self._renumbered = np.cumsum(kept) - 1
+        self._has = frozenset(file.schema.names)
+        file.check(**{_POSTING: None, _SCORE: pa.float32()})
+
+    def write(self, out: SegmentWriter, name: str) -> Mask:
+        """Write the file; returns which tokens still have documents."""
+        file = self._file
+        having = numbers_of(file, file.read([_LENGTH]), _LENGTH, pa.uint32())
+        starts = np.concatenate([[0], np.cumsum(having)])
+        into = out.create(name, file.schema)
+        masks = [np.zeros(0, np.bool_)]
+        for first, last in _batches(starts):
+            rows, mask = self._without(
+                file.read(None, first, last), starts[first : last + 1] - starts[first]
+            )
+            masks.append(mask)
+            if len(rows) or (last == len(having) and not np.concatenate(masks).any()):
+                into.write(rows)
+        if not len(having):
+            into.write(file.read())
+        into.finish()
+        return np.concatenate(masks)
+
+    def _without(self, rows: pa.Table, starts: Ints) -> tuple[pa.Table, Mask]:
+        """Some lists without the documents that are gone, and which of them have others."""
+        file, form = self._file, self._form
+        of_list, array = lists_of(rows, _POSTING, file)
+        before = blocks_of(starts, form.block)
+        elements = elements_of(array, _POSTING, file)
+        if (np.diff(of_list) != before.of_list).any():
+            raise _wrong(file, _POSTING)
+        postings = decode_postings(elements, starts, form, file.path)
+        if (
+            len(postings.documents)
+            and not ((postings.documents >= 0) & (postings.documents < len(self._kept))).all()
+        ):
+            raise _wrong(file, _POSTING)
+        stays = self._kept[postings.documents]
+        counted = np.concatenate([[0], np.cumsum(stays)])[starts]
+        mask = np.diff(counted) > 0
+        left = Postings(
+            np.concatenate([counted[:-1][mask], counted[-1:]]),
+            self._renumbered[postings.documents[stays]],
+            postings.frequencies[stays],
+        )
+        blocks = blocks_of(left.starts, form.block)
+        columns = self._columns(left, blocks)
+        columns |= self._positions(rows, mask, before, postings, stays, left, blocks)
+        arrays = [columns[one.name] for one in file.schema]
+        return pa.Table.from_arrays(arrays, schema=file.schema), mask
+
+    def _columns(self, left: Postings, blocks: Blocks) -> dict[str, Any]:
+        """All columns but those of positions."""
+        schema = self._file.schema
+        by_block, best = best_scores(left, blocks, self._lengths, self._total)
+        encoded = encode_postings(left, by_block, self._form)
+        begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
+        columns = {
+            _POSTING: lists_array(begins, bytes_array(encoded), schema.field(_POSTING).type),
+            _SCORE: pa.array(best),
+            _LENGTH: pa.array(np.diff(left.starts), pa.uint32()),
+        }
+        if _IMPACTS in self._has:
+            impacts, of_list = encode_impacts(left, blocks, self._codes)
+            begins = np.concatenate([[0], np.cumsum(of_list)])
+            kind = schema.field(_IMPACTS).type
+            columns[_IMPACTS] = lists_array(begins, bytes_array(impacts), kind)
+        return columns
+
+    def _positions(
+        self,
+        rows: pa.Table,
+        mask: Mask,
+        before: Blocks,
+        postings: Postings,
+        stays: Mask,
+        left: Postings,
+        blocks: Blocks,
+    ) -> dict[str, Any]:
+        """Columns of positions, if there are any."""
+        file = self._file
+        if _POSITION in self._has:
+            starts, array = lists_of(rows, _POSITION, file)
+            if (starts != postings.starts).any():
+                raise _wrong(file, _POSITION)
+            kind = file.schema.field(_POSITION).type
+            return {_POSITION: lists_array(left.starts, array.filter(pa.array(stays)), kind)}
+        if _STREAM not in self._has:
+            return {}
+        streams = elements_of(rows[_STREAM].combine_chunks(), _STREAM, file)
+        of_list, array = lists_of(rows, _STREAM_AT, file)
+        file.check(**{_STREAM: pa.large_binary()})
+        if array.type != pa.uint32() or array.null_count:
+            raise _wrong(file, _STREAM_AT)
+        if (np.diff(of_list) != before.of_list).any():
+            raise _wrong(file, _STREAM_AT)
+        within = array.to_numpy().astype(np.int64)
+        offsets = np.append(within + np.repeat(streams.offsets[:-1], before.of_list), 0)
+        offsets[-1] = streams.offsets[-1]
+        list_begins = np.cumsum(before.of_list) - before.of_list
+        if (np.diff(offsets) < 0).any() or within[list_begins[before.of_list > 0]].any():
+            raise _wrong(file, _STREAM_AT)
+        counts = occurrences(before, postings.frequencies)
+        values = decode_positions(Elements(offsets, streams.data), counts, file.path)
+        values = values[np.repeat(stays, postings.frequencies)]
+        encoded = encode_positions(values, occurrences(blocks, left.frequencies))
+        begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
+        stream = Elements(encoded.offsets[begins], encoded.data)
+        own = encoded.offsets[:-1] - np.repeat(stream.offsets[:-1], blocks.of_list)
+        kind = file.schema.field(_STREAM_AT).type
+        return {
+            _STREAM: bytes_array(stream),
+            _STREAM_AT: lists_array(begins, pa.array(own, pa.uint32()), kind),
+        }
+
+
+def _wrong(file: IndexFile, column: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"column {column!r} of an index",
+        expected="what the lengths of the lists say",
+        found="something else",
+        where=file.path,
+    )
+
+
+def _batches(starts: Ints) -> Iterator[tuple[int, int]]:
+    """Lists to be decoded at once."""
+    first = 0
+    while first < len(starts) - 1:
+        last = int(np.searchsorted(starts, starts[first] + _BATCH, side="right")) - 1
+        last = max(first + 1, last)
+        yield first, last
+        first = last

@@ -1,0 +1,107 @@
+"""Where in its documents a token stands: numbers of all documents of a block, packed.
+
+Specification: "Positions" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.index.text.bit_blocks import MOST_BITS, bits_of, pack, unpack
+from glaive.index.text.postings import Blocks, Elements
+from glaive.index.text.varints import decode_varints, encode_varints, spread
+
+__all__ = ["decode_positions", "encode_positions", "occurrences"]
+
+Ints = NDArray[np.int64]
+
+GROUP: Final = 128
+_LANES = 4
+_UNIT = 16
+
+
+def occurrences(blocks: Blocks, frequencies: Ints) -> Ints:
+    """How often a token stands in the documents of each block."""
+    sums = np.concatenate([[0], np.cumsum(frequencies)])
+    found: Ints = sums[blocks.begins + blocks.sizes] - sums[blocks.begins]
+    return found
+
+
+def decode_positions(elements: Elements, counts: Ints, where: object) -> Ints:
+    """The numbers of all blocks, one block after the other, as they are stored.
+
+    Parameters
+    ----------
+    elements
+        What each block has.
+    counts
+        How many numbers that is.
+
+    Raises
+    ------
+    CorruptFileError
+        A block has other numbers.
+    """
+    data = elements.data
+    at, ends = elements.offsets[:-1].copy(), elements.offsets[1:]
+    begins = np.cumsum(counts) - counts
+    groups = counts // GROUP
+    _check((groups <= ends - at).all(), "more numbers than bytes", where)
+    values = np.zeros(int(counts.sum()), np.int64)
+    for group in range(int(groups.max(initial=0))):
+        some = np.flatnonzero(groups > group)
+        _check((at[some] < ends[some]).all(), "numbers that run over", where)
+        bits = data[at[some]].astype(np.int64)
+        packed = at[some] + 1
+        at[some] = packed + bits * _UNIT
+        _check((bits <= MOST_BITS).all() and (at <= ends).all(), "numbers that run over", where)
+        into = (begins[some] + group * GROUP)[:, None] + np.arange(GROUP)
+        values[into] = unpack(data, packed, bits, _LANES)
+    rest = counts - groups * GROUP
+    sizes = ends - at
+    decoded = decode_varints(data[spread(at, sizes)])
+    if decoded is None or len(decoded[0]) != int(rest.sum()):
+        raise _corrupt("other counts", where)
+    last = np.concatenate([[0], decoded[1]])
+    _check((last[np.cumsum(rest)] == np.cumsum(sizes)).all(), "other counts", where)
+    values[spread(begins + groups * GROUP, rest)] = decoded[0]
+    return values
+
+
+def encode_positions(values: Ints, counts: Ints) -> Elements:
+    """Blocks of so many of the numbers."""
+    begins = np.cumsum(counts) - counts
+    groups = counts // GROUP
+    rest = counts - groups * GROUP
+    block = np.repeat(np.arange(len(counts)), groups)
+    first = np.repeat(begins, groups) + spread(np.zeros(len(groups), np.int64), groups) * GROUP
+    packed = values[first[:, None] + np.arange(GROUP)]
+    bits = bits_of(packed)
+    sizes = 1 + _UNIT * bits
+    tail, lengths = encode_varints(values[spread(begins + groups * GROUP, rest)])
+    stops = np.concatenate([[0], np.cumsum(lengths)])
+    tail_ends = np.cumsum(rest)
+    tail_sizes = stops[tail_ends] - stops[tail_ends - rest]
+    whole = np.bincount(block, sizes, len(counts)).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(whole + tail_sizes)])
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    before = np.cumsum(sizes) - sizes
+    own = (np.cumsum(groups) - groups)[block]
+    at = offsets[block] + before - (before[own] if len(own) else 0)
+    data[at] = bits
+    pack(packed, bits, data, at + 1, _LANES)
+    data[spread(offsets[:-1] + whole, tail_sizes)] = tail
+    return Elements(offsets, data)
+
+
+def _check(good: object, found: str, where: object) -> None:
+    if not good:
+        raise _corrupt(found, where)
+
+
+def _corrupt(found: str, where: object) -> CorruptFileError:
+    return CorruptFileError("positions of an index", expected="blocks", found=found, where=where)

@@ -1,0 +1,65 @@
+"""How good a document is for a token (BM25), and the best there is in each block.
+
+Specification: "Scores" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.index.text.postings import Blocks, Postings
+
+__all__ = ["best_scores", "length_codes", "length_of"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+_K1 = np.float32(1.2)
+_B = np.float32(0.75)
+
+
+def best_scores(
+    postings: Postings, blocks: Blocks, lengths: Ints, total: int
+) -> tuple[Floats, Floats]:
+    """Best score of each block, and of each list.
+
+    Parameters
+    ----------
+    lengths
+        Tokens of each document of the partition.
+    total
+        Tokens of all of them.
+    """
+    # In single precision, in this order: the same numbers to the last bit as pylance's.
+    one = np.float32(1)
+    counts = np.diff(postings.starts)
+    half, having = np.float32(0.5), counts.astype(np.float32)
+    ratio = (np.float32(len(lengths)) - having + half) / (having + half)
+    rare = np.log((ratio + one).astype(np.float64)).astype(np.float32)
+    mean = np.float32(total) / np.float32(max(1, len(lengths)))
+    often = postings.frequencies.astype(np.float32)
+    norm = _K1 * (one - _B + _B * lengths[postings.documents].astype(np.float32) / mean)
+    scores = np.repeat(rare * (_K1 + one), counts) * (often / (often + norm))
+    if not len(scores):
+        return np.zeros(0, np.float32), np.zeros(len(counts), np.float32)
+    by_block = np.maximum.reduceat(scores, blocks.begins)
+    best = np.zeros(len(counts), np.float32)
+    filled = blocks.of_list > 0
+    first = (np.cumsum(blocks.of_list) - blocks.of_list)[filled]
+    best[filled] = np.maximum.reduceat(by_block, first)
+    return by_block, best
+
+
+def length_codes(lengths: Ints) -> Ints:
+    """Lengths of documents in one byte: exact below 8, then with three digits after the first."""
+    bits = np.zeros(len(lengths), np.int64)
+    for bit in range(32):
+        bits += lengths >> bit > 0
+    shift = np.maximum(bits - 4, 0)
+    return np.where(lengths < 8, lengths, ((lengths >> shift) & 7) | ((shift + 1) << 3))
+
+
+def length_of(codes: Ints) -> Ints:
+    """The smallest length of each code."""
+    return np.where(codes < 8, codes, ((codes & 7) | 8) << np.maximum((codes >> 3) - 1, 0))

@@ -1,0 +1,106 @@
+"""Tokens and their numbers: sorted byte strings.
+
+Specification: "Token sets" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.index.segment import IndexFile
+from glaive.index.text.fst_read import read_fst
+from glaive.index.text.fst_write import write_fst
+
+__all__ = ["Tokens", "read_tokens", "write_tokens"]
+
+_SET = "_token_fst_bytes"
+_COUNT = "_token_next_id"
+_BYTES = "_token_total_length"
+_TEXT = "_token"
+_NUMBER = "_token_id"
+
+
+class Tokens(NamedTuple):
+    """Tokens in ascending order, and the number of each."""
+
+    texts: pa.Array
+    numbers: NDArray[np.int64]
+
+    def kept(self, mask: NDArray[np.bool_]) -> Tokens:
+        """Tokens whose numbers are kept; those get new numbers in the same order."""
+        stays = mask[self.numbers]
+        renumbered = np.cumsum(mask) - 1
+        return Tokens(self.texts.filter(pa.array(stays)), renumbered[self.numbers[stays]])
+
+
+def read_tokens(file: IndexFile, count: int) -> Tokens:
+    """Read a token set of ``count`` tokens.
+
+    Raises
+    ------
+    CorruptFileError
+        They are more or fewer, or are not numbered from 0 on.
+    """
+    if _SET in file.schema.names:
+        tokens = _from_set(file, count)
+    else:
+        file.check(_token=None, _token_id=pa.uint32())
+        rows = file.read([_TEXT, _NUMBER])
+        if rows[_TEXT].null_count or rows[_NUMBER].null_count:
+            raise _corrupt(file, count, "nulls")
+        texts: Any = rows[_TEXT].combine_chunks().cast(pa.large_binary())
+        tokens = Tokens(texts, rows[_NUMBER].to_numpy().astype(np.int64))
+    seen = np.zeros(count, np.bool_)
+    if len(tokens.numbers) != count or (count and tokens.numbers.max() >= count):
+        raise _corrupt(file, count, f"{len(tokens.numbers)}")
+    seen[tokens.numbers] = True
+    if not seen.all():
+        raise _corrupt(file, count, "the same number twice")
+    order = pc.sort_indices(tokens.texts)
+    return Tokens(tokens.texts.take(order), tokens.numbers[order.to_numpy()])
+
+
+def _from_set(file: IndexFile, count: int) -> Tokens:
+    file.check(_token_fst_bytes=pa.large_binary(), _token_total_length=pa.uint64())
+    rows = file.read([_SET, _BYTES])
+    if len(rows) != 1 or rows[_SET].null_count or rows[_BYTES].null_count:
+        raise _corrupt(file, count, f"{len(rows)} sets of them")
+    data = rows[_SET][0].as_buffer()
+    if count and rows[_BYTES][0].as_py() > data.size * 1024:
+        raise _corrupt(file, count, f"{rows[_BYTES][0].as_py()} bytes of tokens")
+    return Tokens(*read_fst(data, count, file.path))
+
+
+def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
+    """Tokens as rows of a file with these columns."""
+    if _SET not in schema.names:
+        numbers = pa.array(tokens.numbers.astype(np.uint32))
+        kind = schema.field(_TEXT).type
+        return (
+            pa.table({_TEXT: tokens.texts.cast(kind), _NUMBER: numbers})
+            .select(schema.names)
+            .cast(schema)
+        )
+    size = _bytes_of(tokens.texts)
+    columns = {
+        _SET: pa.array([write_fst(tokens.texts, tokens.numbers)], pa.large_binary()),
+        _COUNT: pa.array([len(tokens.numbers)], pa.uint32()),
+        _BYTES: pa.array([size], pa.uint64()),
+    }
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def _bytes_of(texts: Any) -> int:
+    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+
+
+def _corrupt(file: IndexFile, count: int, found: str) -> CorruptFileError:
+    return CorruptFileError(
+        "tokens of an index", expected=f"{count}, one for each list", found=found, where=file.path
+    )

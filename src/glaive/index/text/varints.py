@@ -1,0 +1,56 @@
+"""Numbers of seven bits a byte, the lowest first, the upper bit set on all but the last byte.
+
+Specification: "Numbers" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["decode_varints", "encode_varints", "spread"]
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+_LONGEST = 5
+"""Bytes of the largest number of 32 bits."""
+
+
+def spread(starts: Ints, sizes: Ints) -> Ints:
+    """Numbers from each start, as many as its size, one run after the other."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    found: Ints = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return found
+
+
+def decode_varints(data: Bytes) -> tuple[Ints, Ints] | None:
+    """All numbers, and where each ends; ``None`` if the last one is cut off or one is too long."""
+    last = np.flatnonzero(data < 128)
+    ends = last + 1
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    if (len(ends) and int(ends[-1]) != len(data)) or (not len(ends) and len(data)):
+        return None
+    sizes = ends - starts
+    if len(sizes) and sizes.max() > _LONGEST:
+        return None
+    values = np.zeros(len(ends), np.int64)
+    for at in range(int(sizes.max(initial=0))):
+        more = sizes > at
+        values[more] |= (data[starts[more] + at].astype(np.int64) & 127) << (7 * at)
+    return values, ends
+
+
+def encode_varints(values: Ints) -> tuple[Bytes, Ints]:
+    """The bytes of all numbers one after the other, and how many each has."""
+    sizes = np.ones(len(values), np.int64)
+    for at in range(1, _LONGEST):
+        sizes += values >= np.int64(1) << (7 * at)
+    starts = np.cumsum(sizes) - sizes
+    data = np.zeros(int(sizes.sum()), np.uint8)
+    for at in range(int(sizes.max(initial=0))):
+        more = sizes > at
+        goes_on = (sizes[more] > at + 1).astype(np.int64) << 7
+        data[starts[more] + at] = ((values[more] >> (7 * at)) & 127) | goes_on
+    return data, sizes
