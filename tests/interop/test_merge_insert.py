@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -168,11 +169,74 @@ def test_keys_of_every_type(tmp_path: Path, kind: str) -> None:
         compare(tmp_path, target, source, "k", MERGES[name])
 
 
-def test_keys_of_a_type_that_has_no_equality_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    glaive.write_dataset(TARGET, path)
-    with pytest.raises(SchemaError, match=r"'s' of type struct"):
-        glaive.dataset(path).merge_insert("s").when_matched_delete().execute(SOURCE)
+NESTED: dict[str, pa.DataType] = {
+    "struct": pa.struct([("a", pa.int64()), ("b", pa.string())]),
+    "list": pa.list_(pa.int32()),
+    "large_list": pa.large_list(pa.string()),
+    "fixed_size_list": pa.list_(pa.int64(), 2),
+    "list_of_structs": pa.list_(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.bool_()))])),
+    "struct_of_lists": pa.struct([("l", pa.list_(pa.struct([("a", pa.date32())])))]),
+    "map": pa.map_(pa.string(), pa.int64()),
+}
+VALUES: dict[str, list[Any]] = {
+    "struct": [{"a": 1, "b": "x"}, {"a": 1, "b": None}, None, {"a": None, "b": None}],
+    "list": [[1, 2], [1], [], None, [None], [1, None], [2, 1]],
+    "large_list": [["a", "b"], ["ab"], [], None, [""], [None]],
+    "fixed_size_list": [[1, 2], [2, 1], None],
+    "list_of_structs": [
+        [{"a": 1, "b": [True]}],
+        [{"a": 1, "b": None}],
+        [{"a": 1, "b": []}],
+        [None],
+        [],
+        None,
+        [{"a": 1, "b": [True]}, {"a": 1, "b": [True]}],
+    ],
+    "struct_of_lists": [{"l": [{"a": date(2020, 1, 1)}]}, {"l": []}, {"l": None}, None],
+    "map": [[("a", 1)], [("a", None)], [], [("a", 1), ("b", 2)], None],
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_structs_and_lists_as_keys(tmp_path: Path, kind: str) -> None:
+    """Nulls within them equal each other, those that are null as a whole do not."""
+    keys = pa.array(VALUES[kind], NESTED[kind])
+    target = pa.table({"k": keys, "n": pa.array(range(len(keys)))})
+    some: Any = keys.slice(1)
+    source = pa.table({"k": some, "n": pa.array(range(100, 100 + len(some)))})
+    for name in ("upsert", "delete", "replace"):
+        compare(tmp_path, target, source, "k", MERGES[name], data_storage_version="2.2")
+
+
+def test_floats_are_matched_by_their_bits(tmp_path: Path) -> None:
+    zero, other = 0x8000000000000000, 0x7FF8000000000001
+    bits = [0, 0x3FF0000000000000, 0x7FF8000000000000, 0xFFF8000000000000]
+    target = pa.table({"k": np.array([*bits, other], np.uint64).view(float), "n": range(5)})
+    source = pa.table({"k": np.array([zero, *bits[1:]], np.uint64).view(float), "n": range(4)})
+    path = str(tmp_path / "floats")
+    for library in (glaive, lance):
+        shutil.rmtree(path, ignore_errors=True)
+        lance.write_dataset(target, path)
+        counts = MERGES["upsert"](library.dataset(path).merge_insert("k")).execute(source)
+        assert (counts["num_updated_rows"], counts["num_inserted_rows"]) == (3, 1)
+
+
+def test_conditions_on_places_of_rows(tmp_path: Path) -> None:
+    for name in ("_rowid", "_rowaddr"):
+        for stable in (False, True):
+
+            def later(builder: Any, name: str = name) -> Any:
+                return builder.when_matched_update_all(f"target.{name} >= 2 AND TARGET.w < 50")
+
+            counts = compare(
+                tmp_path,
+                TARGET,
+                SOURCE,
+                "id",
+                later,
+                enable_stable_row_ids=stable,
+            )
+            assert counts["num_updated_rows"] == 1
 
 
 @settings(

@@ -124,7 +124,8 @@ class MergeInsertBuilder:
         matched rows. Memory: the source, and eight bytes per row of the dataset for keys.
         """
         from glaive.dataset.commits.commit import commit_operation
-        from glaive.dataset.merging.rows import merge, read_rows
+        from glaive.dataset.merging.rows import merge
+        from glaive.dataset.merging.source import read_rows
 
         source = read_rows(data_obj, schema)
 
@@ -142,7 +143,8 @@ class MergeInsertBuilder:
         """Write the files and return the transaction that ``LanceDataset.commit`` takes."""
         from glaive.dataset.commits.shown_operation import as_users_see_it
         from glaive.dataset.commits.transactions import Transaction
-        from glaive.dataset.merging.rows import merge, read_rows
+        from glaive.dataset.merging.rows import merge
+        from glaive.dataset.merging.source import read_rows
 
         operation, counts = merge(self._dataset, self._clauses, read_rows(data_obj, schema))
         version = self._dataset.manifest.version

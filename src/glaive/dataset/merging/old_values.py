@@ -1,0 +1,117 @@
+"""What a merge needs of matched rows: values for its condition, and those it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import number_array
+from glaive.dataset.merging.matches import Matches
+from glaive.dataset.merging.partial_members import is_partial, keep_members
+from glaive.dataset.merging.source import one_array
+from glaive.expr.filters import bind_filter
+from glaive.format.fields import LanceSchema
+from glaive.scan.addresses import find_rows
+from glaive.scan.system import ROW_ADDRESS, ROW_ID
+from glaive.scan.take import take_physical
+from glaive.scan.view import Views
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["holds", "is_whole", "padded_rows", "updated_rows"]
+
+Addresses = NDArray[np.uint64]
+
+_SYSTEM: Final = pa.field(ROW_ID, pa.uint64()), pa.field(ROW_ADDRESS, pa.uint64())
+"""Columns of the target that no file has."""
+
+
+def holds(
+    dataset: OpenedVersion, condition: str, matches: Matches, rows: pa.Table
+) -> NDArray[np.bool_]:
+    """For which pairs of rows the condition over ``source`` and ``target`` holds."""
+    target = dataset.manifest.schema.to_arrow()
+    sides = pa.schema(
+        [
+            pa.field("source", pa.struct(list(rows.schema))),
+            pa.field("target", pa.struct([*target, *_SYSTEM])),
+        ]
+    )
+    bound = bind_filter(condition, LanceSchema.from_arrow(sides))
+    needed = {path.split(".")[1] for path in bound.columns if path.startswith("target.")}
+    stored = sorted(needed - {one.name for one in _SYSTEM})
+    old: Any = _take(dataset, stored, matches.addresses) if stored else None
+    columns = {name: one_array(old.column(name)) for name in stored}
+    for one, numbers in zip(_SYSTEM, (matches.ids, matches.addresses), strict=True):
+        if one.name in needed:
+            columns[one.name] = number_array(numbers)
+    used = sorted({path.split(".")[1] for path in bound.columns if path.startswith("source.")})
+    new: Any = rows.select(used).take(number_array(matches.source))
+    batch = pa.RecordBatch.from_arrays(
+        [
+            _struct({name: one_array(new.column(name)) for name in used}, len(matches.source)),
+            _struct(columns, len(matches.source)),
+        ],
+        names=["source", "target"],
+    )
+    mask: NDArray[np.bool_] = bound.mask(batch).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _struct(columns: Mapping[str, Any], rows: int) -> Any:
+    if not columns:
+        return pa.nulls(rows, pa.struct([]))
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def is_whole(fits: LanceSchema, schema: LanceSchema) -> bool:
+    """Whether a source with the columns ``fits`` has all columns, and all of their members."""
+    if fits.names != schema.names:
+        return False
+    pairs = zip(fits.to_arrow(), schema.to_arrow(), strict=True)
+    return not any(is_partial(one.type, full.type) for one, full in pairs)
+
+
+def updated_rows(
+    dataset: OpenedVersion,
+    fits: LanceSchema,
+    rows: pa.Table,
+    changed: Matches,
+) -> pa.Table:
+    """The changed rows with all columns of the dataset."""
+    new = rows.take(number_array(changed.source))
+    schema = dataset.manifest.schema
+    whole = schema.to_arrow()
+    missing = [name for name in schema.names if name not in fits.names]
+    partial = [one.name for one in new.schema if is_partial(one.type, whole.field(one.name).type)]
+    if not (missing or partial):
+        return new
+    old = _take(dataset, [*missing, *partial], changed.addresses)
+    for name in partial:
+        kept = keep_members(one_array(new.column(name)), one_array(old.column(name)), name)
+        at = new.schema.get_field_index(name)
+        new = new.set_column(at, new.schema.field(name).with_type(kept.type), kept)
+    for name in missing:
+        new = new.append_column(old.schema.field(name), old.column(name))
+    return new
+
+
+def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
+    """The rows with nulls in the columns that they lack."""
+    for field in schema.to_arrow():
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
+def _take(dataset: OpenedVersion, names: Sequence[str], addresses: Addresses) -> pa.Table:
+    """Some columns of the rows at these addresses, blobs as their values."""
+    snapshot = dataset.snapshot
+    view = Views(snapshot).take(tuple(names), blobs="values")
+    places = find_rows(snapshot, "addresses", addresses.astype(np.int64))
+    return take_physical(view, places.fragment, places.row)

@@ -1,0 +1,70 @@
+"""The source of a merge: rows in memory that fit the dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.dataset.merging.clauses import MergeClauses
+from glaive.dataset.writing.conform import match_schema
+from glaive.dataset.writing.source import read_source
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.format.fields import LanceSchema
+
+__all__ = ["check_source", "one_array", "read_rows"]
+
+
+def read_rows(data: object, schema: pa.Schema | None) -> pa.Table:
+    """The source of a merge, in memory."""
+    found, rows = read_source(data, schema)
+    pieces = [one if isinstance(one, pa.Table) else pa.Table.from_batches([one]) for one in rows]
+    return pa.concat_tables(pieces) if pieces else found.empty_table()
+
+
+def check_source(
+    schema: LanceSchema, source: pa.Schema, clauses: MergeClauses, *, where: str
+) -> LanceSchema:
+    """The columns of the dataset that the source has.
+
+    Raises
+    ------
+    OptionError
+        No clause says what to do.
+    ColumnNotFoundError, SchemaError
+        The source lacks a key, or does not fit.
+    """
+    if clauses.does_nothing:
+        raise OptionError(
+            "the merge does nothing: say what becomes of rows that match or do not, such as "
+            "when_matched_update_all() and when_not_matched_insert_all()"
+        )
+    for name in clauses.on:
+        if name not in source.names:
+            raise ColumnNotFoundError.among(name, source.names, where="the source of the merge")
+    unknown = [name for name in source.names if name not in schema.names]
+    if unknown:
+        raise SchemaError(
+            f"the source has columns that {where} does not have: {', '.join(unknown)}. "
+            f"Columns of the dataset: {', '.join(schema.names)}"
+        )
+    present = LanceSchema(
+        tuple(one for one in schema.fields if one.name in source.names), schema.metadata
+    )
+    if clauses.insert:
+        missing = [
+            one.name for one in schema.fields if one.name not in source.names and not one.nullable
+        ]
+        if missing:
+            raise SchemaError(
+                f"the source lacks columns that are never null: {', '.join(missing)}; rows "
+                "without them cannot be inserted"
+            )
+    return match_schema(source, present, where=where)
+
+
+def one_array(column: Any) -> Any:
+    """The chunks of a column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
