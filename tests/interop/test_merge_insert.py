@@ -24,6 +24,7 @@ from glaive.errors import (
     OptionError,
     SchemaError,
 )
+from glaive.table.load import read_transaction
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -409,6 +410,79 @@ class TestTogether:
         assert lance.dataset(path).version == 1
         glaive.LanceDataset.commit(path, transaction)
         assert sorted(lance.dataset(path).to_table()["n"].to_pylist()) == [1, 2, 103, 104]
+
+
+def keyed(columns: dict[str, pa.Array]) -> pa.Table:
+    """A table whose columns are its primary key, with one more that is not."""
+    declared = {"lance-schema:unenforced-primary-key": "true"}
+    fields = [
+        pa.field(name, one.type, nullable=False, metadata=declared) for name, one in columns.items()
+    ]
+    rows = len(next(iter(columns.values())))
+    arrays = [*columns.values(), pa.array(range(rows), pa.int64())]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([*fields, pa.field("n", pa.int64())]))
+
+
+HASHED = {
+    "int32": {"k": pa.array([1, -2, 3, 4], pa.int32())},
+    "uint32": {"k": pa.array([1, 2**32 - 1, 3, 4], pa.uint32())},
+    "uint64": {"k": pa.array([1, 2**64 - 1, 3, 4], pa.uint64())},
+    "text": {"k": pa.array(["a", "", "ü" * 30, "c" * 100])},
+    "large_text": {"k": pa.array(["a", "", "ü" * 30, "d" * 5], pa.large_string())},
+    "binary": {"k": pa.array([b"a", b"\xff\0", b"c" * 32, b""])},
+    "large_binary": {"k": pa.array([b"a", b"\xff\0", b"c", b""], pa.large_binary())},
+    "several": {
+        "k": pa.array([1, 2, 2, 3]),
+        "l": pa.array(["x", "y", "z", ""]),
+        "m": pa.array([7, 8, 9, 10], pa.uint32()),
+    },
+}
+
+
+@pytest.mark.spec("update-3")
+class TestFiltersOfInsertedKeys:
+    @pytest.mark.parametrize("kind", HASHED)
+    def test_are_those_of_pylance(self, tmp_path: Path, kind: str) -> None:
+        rows = keyed(HASHED[kind])
+        filters = []
+        for library in (lance, glaive):
+            path = tmp_path / library.__name__
+            lance.write_dataset(rows.slice(0, 1), path)
+            merge = library.dataset(str(path)).merge_insert(list(HASHED[kind]))
+            MERGES["upsert"](merge).execute(rows)
+            opened = glaive.dataset(path)
+            transaction = read_transaction(opened.store, opened.manifest)
+            assert transaction is not None
+            filters.append(transaction.operation.to_wire().inserted_rows)
+        assert filters[0] == filters[1]
+        assert any(filters[0].bloom.bitmap)
+
+    @pytest.mark.parametrize("first", [glaive, lance], ids=["after-glaive", "after-pylance"])
+    @pytest.mark.parametrize("second", [glaive, lance], ids=["glaive", "pylance"])
+    @pytest.mark.parametrize("kind", ["text", "binary", "several"])
+    def test_keep_keys_from_being_inserted_twice(
+        self, tmp_path: Path, kind: str, first: Any, second: Any
+    ) -> None:
+        rows, on, path = keyed(HASHED[kind]), list(HASHED[kind]), str(tmp_path / "d")
+        lance.write_dataset(rows.slice(0, 1), path)
+        late = MERGES["upsert"](second.dataset(path).merge_insert(on))
+        MERGES["upsert"](first.dataset(path).merge_insert(on)).execute(rows.slice(1, 2))
+        counts = late.execute(rows.slice(2, 2))
+        assert (counts["num_inserted_rows"], counts["num_updated_rows"]) == (1, 1)
+        assert glaive.dataset(path).count_rows() == 4
+
+    @pytest.mark.spec("update-4")
+    def test_keys_of_other_types_conflict_with_all_inserts(self, tmp_path: Path) -> None:
+        rows = keyed({"k": pa.array([1, 2, 3, 4], pa.date32())})
+        path = str(tmp_path / "d")
+        lance.write_dataset(rows.slice(0, 1), path)
+        late = MERGES["upsert"](lance.dataset(path).merge_insert("k"))
+        MERGES["upsert"](glaive.dataset(path).merge_insert("k")).execute(rows.slice(1, 2))
+        assert late.execute(rows.slice(2, 2))["num_updated_rows"] == 1
+        late = MERGES["upsert"](glaive.dataset(path).merge_insert("k"))
+        MERGES["upsert"](lance.dataset(path).merge_insert("k")).execute(rows)
+        assert late.execute(rows)["num_updated_rows"] == 4
+        assert glaive.dataset(path).count_rows() == 4
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])

@@ -10,15 +10,19 @@ Specification: "Update" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import as_buffer
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
+from glaive.kernels.strings import Strings
+from glaive.kernels.xxh64 import hash_texts, hash_words
 
-__all__ = ["hash_words", "key_filter", "may_share_keys"]
+__all__ = ["hash_keys", "key_filter", "may_share_keys"]
 
 _SALT: Final = np.array(
     [
@@ -33,13 +37,6 @@ _SALT: Final = np.array(
     ],
     np.uint32,
 )
-_PRIMES: Final = (
-    0x9E3779B185EBCA87,
-    0xC2B2AE3D27D4EB4F,
-    0x165667B19E3779F9,
-    0x85EBCA77C2B2AE63,
-    0x27D4EB2F165667C5,
-)
 _BLOCK: Final = 32
 _BYTES: Final = 32768
 _ITEMS: Final = 8192
@@ -48,18 +45,57 @@ _PROBABILITY: Final = 0.00057
 Filter = table_pb2.Transaction.Update.KeyExistenceFilter
 
 
-def hash_words(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """XXH64 with seed 0 of the eight bytes of each word: of whole numbers as keys."""
-    one, two, three, four, five = map(np.uint64, _PRIMES)
-    lane = _rotated(words * two, 31) * one
-    found = _rotated(lane ^ (five + np.uint64(8)), 27) * one + four
-    found = (found ^ (found >> np.uint64(33))) * two
-    found = (found ^ (found >> np.uint64(29))) * three
-    return found ^ (found >> np.uint64(32))
+def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
+    """XXH64 with seed 0 of the bytes of each key.
+
+    Parameters
+    ----------
+    columns
+        Arrays of the key columns, of one length.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        None for keys that are not hashed: whole numbers of 32 and 64 bits, text and binary
+        are, nulls are not.
+    """
+    import pyarrow.compute as pc
+
+    if not all(_is_hashed(one.type) and not one.null_count for one in columns):
+        return None
+    if len(columns) == 1 and pa.types.is_integer(columns[0].type):
+        return hash_words(_numbers(columns[0]))
+    texts: Any = [_bytes_of(one) for one in columns]
+    whole = texts[0]
+    if len(texts) > 1:  # each has a zero byte behind it
+        ends = [pa.scalar(one, pa.large_binary()) for one in (b"", b"\0")]
+        whole = pc.binary_join_element_wise(*texts, *ends)
+    _, offsets, data = whole.buffers()
+    width = 8 * whole.offset
+    found = Strings(offsets.slice(width), 64, data or pa.py_buffer(b""))
+    return hash_texts(found, len(whole)) if len(whole) else np.empty(0, np.uint64)
 
 
-def _rotated(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+def _is_hashed(kind: pa.DataType) -> bool:
+    types = pa.types
+    text = types.is_string(kind) or types.is_large_string(kind)
+    binary = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(text or binary or (types.is_integer(kind) and kind.bit_width >= 32))
+
+
+def _numbers(column: Any) -> NDArray[np.uint64]:
+    """Whole numbers of any width as words of 64 bits."""
+    signed = pa.types.is_signed_integer(column.type)
+    words: NDArray[Any] = column.cast(pa.int64() if signed else pa.uint64()).to_numpy()
+    return words.view(np.uint64)
+
+
+def _bytes_of(column: Any) -> Any:
+    if pa.types.is_integer(column.type):
+        words = as_buffer(_numbers(column))
+        fixed: Any = pa.Array.from_buffers(pa.binary(8), len(column), [None, words])
+        return fixed.cast(pa.large_binary())
+    return column.cast(pa.large_binary())
 
 
 def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
@@ -73,8 +109,7 @@ def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
         One per key. Shape ``(keys,)``.
     """
     words = np.zeros((_BYTES // _BLOCK, 8), np.uint32)
-    blocks = _blocks(hashes, len(words))
-    np.bitwise_or.at(words, blocks, _bits(hashes))
+    np.bitwise_or.at(words, _blocks(hashes, len(words)), _bits(hashes))
     made = Filter(field_ids=field_ids)
     made.bloom.bitmap = words.astype("<u4").tobytes()
     made.bloom.num_bits = _BYTES * 8

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from glaive.dataset.merging.clauses import MergeClauses, primary_key
 from glaive.dataset.merging.source import one_array
 from glaive.format.fields import LanceSchema
-from glaive.table.key_filter import hash_words, key_filter
+from glaive.table.key_filter import hash_keys, key_filter
 
 __all__ = ["inserted_keys"]
 
@@ -22,12 +22,8 @@ def inserted_keys(
     """What tells other writers which keys were inserted, if the keys are the primary key."""
     if inserted is None or not inserted.any() or primary_key(schema) != clauses.on:
         return None
-    if len(clauses.on) > 1:
+    kept = pa.array(inserted)
+    hashes = hash_keys([one_array(rows.column(name)).filter(kept) for name in clauses.on])
+    if hashes is None:
         return None
-    column = one_array(rows.column(clauses.on[0])).filter(pa.array(inserted))
-    if column.null_count or not pa.types.is_integer(column.type) or column.type.bit_width < 32:
-        return None
-    signed = pa.types.is_signed_integer(column.type)
-    words = column.cast(pa.int64() if signed else pa.uint64()).to_numpy().view(np.uint64)
-    ids = [schema.find(name)[-1].id for name in clauses.on]
-    return key_filter(ids, hash_words(words))
+    return key_filter([schema.find(name)[-1].id for name in clauses.on], hashes)
