@@ -18,7 +18,14 @@ from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.hashing import number_strings, number_words, pick_strings
 from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
-from glaive.kernels.strings import Packed, Strings, pack_blocks, pack_variable, value_lengths
+from glaive.kernels.strings import (
+    Packed,
+    Strings,
+    check_offsets,
+    pack_blocks,
+    pack_variable,
+    value_lengths,
+)
 from glaive.types import Where
 
 HERE = Where("test.lance")
@@ -216,12 +223,33 @@ def test_lengths_are_measured_and_damaged_arrays_refused(tier: Tier) -> None:
     with force_tier(tier):
         assert value_lengths(*of([b"abc", b"a", b"abcd"]), 3) == (1, 4)
         assert value_lengths(*of([]), 0) == (0, 0)
-        for wrong in ([0, 5, 3], [0, 1, 9], [-1, 0, 3]):
-            ends = pa.py_buffer(np.array(wrong, np.int32))
-            with pytest.raises(SchemaError, match="ascend"):
-                value_lengths(ends, 32, pa.py_buffer(b"abcd"), 2)
         with pytest.raises(SchemaError, match="need 5 offsets"):
             value_lengths(*of([b"a"]), 4)
+        with pytest.raises(SchemaError, match="need 5 offsets"):
+            check_offsets(*of([b"a"]), 4)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(
+    "wrong", [[0, 5, 3], [0, 1, 9], [-1, 0, 3], [0, 4, -1], [0, -1, 4], [0, -(2**31), 4]]
+)
+def test_offsets_that_descend_or_leave_their_data_are_refused(
+    wrong: list[int], bits: int, tier: Tier
+) -> None:
+    strings = pa.py_buffer(np.array(wrong, f"<i{bits // 8}")), bits, pa.py_buffer(b"abcd")
+    with force_tier(tier):
+        for check in (value_lengths, check_offsets):
+            with pytest.raises(SchemaError, match="ascend"):
+                check(*strings, 2)
+
+
+def test_wide_offsets_may_be_as_far_apart_as_they_can() -> None:
+    far = [-(2**63), 2**63 - 1, 0]
+    strings = pa.py_buffer(np.array(far, "<i8")), 64, pa.py_buffer(b"abcd")
+    for tier in TIERS:
+        with force_tier(tier), pytest.raises(SchemaError, match="ascend"):
+            check_offsets(*strings, 2)
 
 
 @given(texts.filter(bool), st.data(), st.sampled_from([8, 16, 32, 64]), st.sampled_from(BITS))

@@ -83,13 +83,15 @@ def pack_variable(
         Two neighbouring values are too large for offsets of ``out_bits``.
     """
     width = out_bits // 8
-    _, longest = value_lengths(offsets, offset_bits, data, count)
-    if out_bits == 32 and 2 * longest + 3 * width + width > MAX_32:
-        raise SchemaError(
-            f"a value of {longest} bytes does not fit a page with 32-bit offsets: "
-            "use large_utf8 or large_binary"
-        )
+    check_offsets(offsets, offset_bits, data, count)
     ends = as_offsets(offsets, offset_bits)
+    if out_bits == 32 and 2 * (int(ends[count]) - int(ends[0]) + 2 * width) > MAX_32:
+        _, longest = value_lengths(offsets, offset_bits, data, count)
+        if 2 * (longest + 2 * width) > MAX_32:
+            raise SchemaError(
+                f"a value of {longest} bytes does not fit a page with 32-bit offsets: "
+                "use large_utf8 or large_binary"
+            )
     chunks = (count + 1) // 2
     room = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
     out = allocate(room + SLACK)
@@ -191,33 +193,51 @@ def value_lengths(
     SchemaError
         The offsets descend or leave ``data``: the Arrow array they came from is damaged.
     """
-    width = offset_bits // 8
-    ends = as_offsets(offsets, offset_bits)
-    if len(ends) <= count:
-        raise SchemaError(f"{count} strings need {count + 1} offsets, found {len(ends)}")
+    ends = _enough(offsets, offset_bits, count)
     if count == 0:
         return 0, 0
     if use_loops(count):
         from glaive.kernels.loops import offsets as loops
 
         pair = np.empty(2, np.int64)
-        wrong = loops.lengths(address(offsets), width, count, address(pair))
+        wrong = loops.lengths(address(offsets), offset_bits // 8, count, address(pair))
         shortest, longest = pair.tolist()
     else:
         sizes = np.diff(ends[: count + 1].astype(np.int64))
         shortest, longest = int(sizes.min()), int(sizes.max())
         wrong = shortest < 0
-    if wrong or int(ends[0]) < 0 or int(ends[count]) > data.size:
-        raise SchemaError(
-            f"offsets of {count} strings must ascend within 0..{data.size} bytes and do not: "
-            "validate the array with array.validate(full=True)"
-        )
+    _refuse(ends, count, data, descend=bool(wrong))
     return shortest, longest
 
 
 def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: int) -> None:
     """Raise ``SchemaError`` unless ``count + 1`` offsets ascend within ``data``."""
-    value_lengths(offsets, offset_bits, data, count)
+    ends = _enough(offsets, offset_bits, count)
+    if count == 0:
+        return
+    if use_loops(count):
+        from glaive.kernels.loops import offsets as loops
+
+        wrong = bool(loops.descend(address(offsets), offset_bits // 8, count))
+    else:
+        wrong = bool((ends[1 : count + 1] < ends[:count]).any())
+    _refuse(ends, count, data, descend=wrong)
+
+
+def _enough(offsets: pa.Buffer, offset_bits: int, count: int) -> NDArray[Any]:
+    ends = as_offsets(offsets, offset_bits)
+    if len(ends) <= count:
+        raise SchemaError(f"{count} strings need {count + 1} offsets, found {len(ends)}")
+    return ends
+
+
+def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -> None:
+    """Raise ``SchemaError`` where offsets descend, begin below 0 or end behind ``data``."""
+    if descend or not 0 <= int(ends[0]) <= int(ends[count]) <= data.size:
+        raise SchemaError(
+            f"offsets of {count} strings must ascend within 0..{data.size} bytes and do not: "
+            "validate the array with array.validate(full=True)"
+        )
 
 
 def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:

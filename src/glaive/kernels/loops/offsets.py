@@ -16,6 +16,7 @@ from glaive.kernels.loops.memory import (
 )
 
 __all__ = [
+    "descend",
     "expand",
     "expand_slots",
     "gather",
@@ -191,6 +192,25 @@ def lengths(offsets: int, width: int, n: int, out: int) -> int:
     store_u64(out, low)
     store_u64(out + 8, high)
     return wrong
+
+
+@loop
+def descend(offsets: int, width: int, n: int) -> int:
+    """Whether any of ``n + 1`` offsets is below the one before it."""
+    signs = np.int64(0)
+    before = load_offset(offsets, width)
+    if width == 4:
+        for i in range(1, n + 1):
+            here = np.int64(load_u32(offsets + 4 * i))
+            signs |= here - before
+            before = here
+    else:
+        for i in range(1, n + 1):
+            here = np.int64(load_i64(offsets + 8 * i))
+            # Not by their difference, which may be too large.
+            signs |= -np.int64(here < before)
+            before = here
+    return np.int64(signs < 0)
 
 
 @loop
