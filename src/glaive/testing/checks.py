@@ -13,11 +13,17 @@ __all__ = ["Expected", "check_indices", "check_library", "expect", "expect_equal
 
 _SEARCHES: dict[str, list[dict[str, Any]]] = {
     "number": [{"filter": "number = 7"}, {"filter": "number < 20"}],
-    "text": [{"filter": "text IN ('t1', 'changed')"}],
+    "text": [
+        {"filter": "text IN ('t1', 'changed')"},
+        {"filter": "contains(text, 'chan')"},
+    ],
     "words": [{"filter": "array_has_any(words, ['w1', 'w3'])"}],
     "vector": [{"nearest": {"column": "vector", "q": [4.0, 2.0], "k": 5}}],
 }
 """What is asked of an index, by its column."""
+
+_WORDS = {"full_text_query": "changed"}
+"""What is asked of an index over words; without it nothing answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +53,17 @@ def check_indices(library: Any, place: str, twin: str | None) -> None:
 
     Or what they find in the twin: an index that the library itself leaves stale is its own.
     """
-    opened = library.dataset(place)
-    indexed = {name for one in opened.describe_indices() for name in one.field_names}
-    for name in sorted(indexed):
+    described = library.dataset(place).describe_indices()
+    for name in sorted({name for one in described for name in one.field_names}):
         for search in _SEARCHES.get(name, ()):
             found = _found(library, place, search, use_index=True)
             if found == _found(library, place, search, use_index=False):
                 continue
             expect(twin is not None, search)
             expect_equal(found, _found(library, twin, search, use_index=True))
+    if twin is not None and any(one.index_type == "Inverted" for one in described):
+        found = _found(library, place, _WORDS, use_index=True)
+        expect_equal(found, _found(library, twin, _WORDS, use_index=True))
 
 
 def _found(
