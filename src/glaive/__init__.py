@@ -133,7 +133,9 @@ _MODULES = (
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        found: object = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found  # from now on found without asking here
+        return found
     if name in _MODULES:
         return import_module(f"glaive.{name}")
     raise AttributeError(f"module 'glaive' has no attribute {name!r}")

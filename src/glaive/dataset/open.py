@@ -289,7 +289,8 @@ def write_dataset(
         rows = (conform(piece, schema) for piece in rows)
         source = schema
     target = find_target(store, source, wanted, None if opened is None else opened.manifest)
-    wanted = replace(wanted, blobs=replace(blobs, bases=target.blob_bases))
+    if bases := target.blob_bases:
+        wanted = replace(wanted, blobs=replace(blobs, bases=bases))
     places, shared = target.places(wanted), target.dictionaries
     fragments = write_fragments(store, rows, target.schema, wanted, target.version, shared, places)
     manifest = commit_fragments(target, fragments, wanted)

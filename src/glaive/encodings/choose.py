@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
 from glaive.arrow.buffers import number_array
-from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
 from glaive.encodings.choose_dictionary import choose_dictionary
 from glaive.encodings.choose_fixed import fixed_encoding
 from glaive.encodings.choose_packed import encode_packed_page
 from glaive.encodings.choose_runs import with_packed_runs
 from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
-from glaive.encodings.choose_tiny import MINIBLOCK_MAX_VALUE, encode_tiny_page
+from glaive.encodings.choose_tiny import MINIBLOCK_MAX_VALUE, MOST_TINY, encode_tiny_page
 from glaive.encodings.compression import Scheme
 from glaive.encodings.level_choice import choose_level_encoding
-from glaive.encodings.levels import Levels
+from glaive.encodings.levels import Levels, flat_levels
 from glaive.encodings.miniblock_writer import encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.pages.constant import encode_constant_page
@@ -64,6 +64,27 @@ class PageOptions:
     packed_runs: bool = False
 
 
+def encode_few(
+    array: pa.Array, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    """Encode the values of a column without lists and structs if they are a few.
+
+    What :func:`encode_page` would make of them; ``None`` when there is something to choose.
+    """
+    rows = len(array)
+    if rows > MOST_TINY:
+        return None
+    return _tiny(array, flat_levels(rows, validity_flags(array)), rows, options, wanted)
+
+
+def _tiny(
+    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
+        return None
+    return encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
+
+
 def encode_page(
     array: pa.Array,
     levels: Levels,
@@ -86,11 +107,9 @@ def encode_page(
     EncodedPage or None
         None when the page has more levels than its layout can hold: cut it in two.
     """
-    free = wanted.structural_encoding is None
-    if free and wanted.minichunk_size is None:
-        tiny = encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
-        if tiny is not None:
-            return tiny
+    tiny = _tiny(array, levels, rows, options, wanted)
+    if tiny is not None:
+        return tiny
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
     if options.scalar_constants:
@@ -118,7 +137,7 @@ def encode_page(
     bare = isinstance(block, FixedList) and not widest  # validity and no values
     if not bare and _in_chunks(widest, options, wanted):
         encoding = _mini_encoding(block, stats, array.type, wanted, options)
-        if free and _is_plain(block, encoding, levels):
+        if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
         page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:

@@ -24,13 +24,16 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["MINIBLOCK_MAX_VALUE", "encode_tiny_page"]
+__all__ = ["MINIBLOCK_MAX_VALUE", "MOST_TINY", "encode_tiny_page"]
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
 
 _TINY = 512
 """Bytes of a page that is not worth choosing an encoding for."""
+
+MOST_TINY = 8 * _TINY
+"""Values of such a page at most: single bits."""
 
 _LEVEL_BITS = 16
 _SMALL, _LARGE = 2, 4
@@ -75,7 +78,7 @@ def encode_tiny_page(
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
     """The values, if they are as few and as plain as they have to be."""
     count, kind, definition = len(array), array.type, levels.definition
-    if not 0 < count <= 8 * _TINY or levels.rep is not None or array.null_count == count:
+    if not 0 < count <= MOST_TINY or levels.rep is not None or array.null_count == count:
         return None
     if definition is not None and (len(definition) != count or definition.all()):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -160,9 +160,23 @@ def check_encoding_options(
     schema: LanceSchema, version: str | None, encoding_options: GivenOptions | None
 ) -> None:
     """Refuse options and keys of the schema's metadata, as :func:`create_writer` would."""
+    if not encoding_options:
+        _check_keys(schema, resolve_version(version))
+    else:
+        _check_options(schema, resolve_version(version), encoding_options)
+
+
+@lru_cache(maxsize=64)
+def _check_keys(schema: LanceSchema, version: str) -> None:
+    _check_options(schema, version, None)
+
+
+def _check_options(
+    schema: LanceSchema, version: str, encoding_options: GivenOptions | None
+) -> None:
     from glaive.file.v2.column_options import column_options
 
-    profile = PROFILES[resolve_version(version)]
+    profile = PROFILES[version]
     if not isinstance(profile, LegacyProfile):
         column_options(schema, encoding_options, profile)
     elif encoding_options:

@@ -75,16 +75,13 @@ class Transaction:
 
     def encode(self) -> bytes:
         """Wire form, without length or footer."""
-        wire = table_pb2.Transaction(
-            read_version=self.read_version,
-            uuid=self.uuid,
-            transaction_properties=self.properties,
-        )
         name = self.operation.wire_name
         if name is None:
             raise ValueError(f"transaction {self.uuid}: its operation cannot be written")
-        getattr(wire, name).CopyFrom(self.operation.to_wire())
-        getattr(wire, name).SetInParent()
+        parts: dict[str, Any] = {name: self.operation.to_wire()}
+        if self.properties:
+            parts["transaction_properties"] = self.properties
+        wire = table_pb2.Transaction(read_version=self.read_version, uuid=self.uuid, **parts)
         return wire.SerializeToString()
 
 

@@ -29,6 +29,7 @@ __all__ = ["LocalStore"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call for what follows."""
+_FIRST = 64 * 1024
 
 
 class LocalStore:
@@ -95,9 +96,9 @@ class LocalStore:
         try:
             fd = os.open(full, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
-                data = os.read(fd, SMALL)  # most manifests: spares asking for the size
-                if len(data) == SMALL:
-                    data = b"".join([data, *_rest(fd)])
+                data = os.read(fd, _FIRST)  # most manifests: spares asking for the size
+                if len(data) == _FIRST:
+                    data = b"".join([data, *_rest(fd, os.fstat(fd).st_size - _FIRST)])
             finally:
                 os.close(fd)
         except OSError as error:
@@ -291,8 +292,10 @@ def _listdir(full: str) -> Sequence[str]:
         raise from_system(error, full, "list") from None
 
 
-def _rest(fd: int) -> Iterator[bytes]:
-    while data := os.read(fd, _SLICE):
+def _rest(fd: int, size: int) -> Iterator[bytes]:
+    """What follows, of about this size."""
+    while data := os.read(fd, max(_FIRST, min(size, _SLICE))):
+        size -= len(data)
         yield data
 
 

@@ -18,7 +18,7 @@ __all__ = ["SMALL", "TEMPORARY", "LocalSink", "place_small", "write_new"]
 TEMPORARY = ".tmp"
 """How the names of unfinished files end; they begin with a dot."""
 
-SMALL = 64 * 1024
+SMALL = 256 * 1024
 """Bytes of a file below which its pieces are joined and written with one call."""
 
 _SLICE = 8 * 1024 * 1024

@@ -19,7 +19,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.recent import newest_known, recall, remember
 from glaive.table.rows import complete_rows
-from glaive.table.versions import ManifestLocation, latest, list_versions, locate, read_hint
+from glaive.table.versions import ManifestLocation, latest, list_versions, locate
 
 __all__ = [
     "VersionInfo",
@@ -55,18 +55,14 @@ def open_latest(store: ObjectStore, *, to_follow: bool = False) -> Manifest:
 def _still_newest(store: ObjectStore) -> ManifestLocation | None:
     """The newest version of a directory where it was known a moment ago, and none followed.
 
-    Listing a directory takes the longer the more versions it has. Here the next number is free
-    and the hint agrees. Only a version made and cleaned up again within the second since, by
-    writers that leave the hint alone, could have come after.
+    Listing a directory takes the longer the more versions it has. Here the next number is free,
+    so only a version made and cleaned up again within the second since could have come after;
+    of that one the commit learns by the hint.
     """
     if not isinstance(store, LocalStore):
         return None
     known = newest_known(store.full(VERSIONS))
-    if (
-        known is None
-        or not store.is_free(manifest_path(known.version + 1, known.scheme))
-        or read_hint(store) != known.version
-    ):
+    if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
         return None
     path = manifest_path(known.version, known.scheme)
     return ManifestLocation(known.version, path, known.scheme)

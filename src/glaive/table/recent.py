@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from glaive.format.manifest import Manifest
 
-__all__ = ["newest_known", "recall", "remember"]
+__all__ = ["KNOWN", "MOST", "newest_known", "recall", "remember"]
 
-_MOST: Final = 4
+MOST: Final = 4
 """Datasets."""
 
 _MOST_BYTES: Final = 1024 * 1024
@@ -30,13 +30,13 @@ _MOST_BYTES: Final = 1024 * 1024
 _FRESH_SECONDS: Final = 1.0
 """How long a version is known to have been the newest."""
 
-_known: dict[str, tuple[pa.Buffer, Manifest, float]] = {}
+KNOWN: Final[dict[str, tuple[pa.Buffer, Manifest, float]]] = {}
 _lock: Final = Lock()
 
 
 def recall(data: pa.Buffer, where: str) -> Manifest | None:
     """The manifest last remembered of the same folder, if it was made of these bytes there."""
-    known = _known.get(_folder(where))
+    known = KNOWN.get(_folder(where))
     if known is None or known[1].where != where or not known[0].equals(data):
         return None
     return known[1]
@@ -44,7 +44,7 @@ def recall(data: pa.Buffer, where: str) -> Manifest | None:
 
 def newest_known(folder: str) -> Manifest | None:
     """The manifest in this folder that was the newest within the last second, if any."""
-    known = _known.get(folder)
+    known = KNOWN.get(folder)
     if known is None or time.monotonic() - known[2] > _FRESH_SECONDS:
         return None
     return known[1]
@@ -60,10 +60,10 @@ def remember(pieces: Sequence[bytes | pa.Buffer], manifest: Manifest) -> None:
     data = pa.py_buffer(b"".join(pieces))
     folder = _folder(manifest.where)
     with _lock:
-        _known.pop(folder, None)
-        while len(_known) >= _MOST:
-            del _known[next(iter(_known))]
-        _known[folder] = data, manifest, time.monotonic()
+        KNOWN.pop(folder, None)
+        while len(KNOWN) >= MOST:
+            del KNOWN[next(iter(KNOWN))]
+        KNOWN[folder] = data, manifest, time.monotonic()
 
 
 def _folder(where: str) -> str:

@@ -37,12 +37,12 @@ def stamp(draft: Draft, version: int, *, carried: int = 0) -> bool:
     made.ClearField("version_aux_data")
     made.writer_version.Clear()
     made.writer_version.library, made.writer_version.version = WRITER
-    columns = FragmentColumns(made, "the version being made")
     if draft.kept == len(made.fragments):
         deleted = bool(carried & _DELETED)
         spilled = bool(carried & _SPILLED)
         known = True
     else:
+        columns = FragmentColumns(made, "the version being made")
         columns = columns.since(draft.kept) if not carried & (_DELETED | _SPILLED) else columns
         deleted, spilled = columns.any_deleted, columns.any_lineage_in_files
         known = columns.rows_known

@@ -110,7 +110,8 @@ class WriteOptions:
                 "initial_bases: only a dataset that is created gets them; an overwritten one keeps "
                 "its own"
             )
-        self.cleanup_config()
+        if self.auto_cleanup is not None:
+            self.cleanup_config()
         texts: list[tuple[object, object]] = [
             *self.transaction_properties.items(),
             ("commit_message", self.commit_message or ""),

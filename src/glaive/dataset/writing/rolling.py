@@ -61,6 +61,9 @@ class RollingWriter:
         # The buffers are an upper bound, and cheap to add up.
         if rows.get_total_buffer_size() > budget and rows.nbytes > budget:
             step = min(step, max(1, budget * rows.num_rows // rows.nbytes))
+        if step == rows.num_rows:
+            yield rows
+            return
         for at in range(start, start + min(rest, room), step):
             yield rows.slice(at, min(step, start + min(rest, room) - at))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -105,11 +106,15 @@ class PageQueue:
 
 def _weight(array: pa.Array) -> int:
     """Bytes of an array, and something for one without: levels take room too."""
-    kind = array.type
-    plain = not (pa.types.is_nested(kind) or pa.types.is_null(kind))
-    bits = leaf_bits(kind) if plain else None
-    size = int(array.nbytes) if bits is None else len(array) * bits // 8
-    return max(size, len(array) // 8, 1)
+    bits, rows = _bits(array.type), len(array)
+    size = int(array.nbytes) if bits is None else rows * bits // 8
+    return max(size, rows // 8, 1)
+
+
+@lru_cache(maxsize=256)
+def _bits(kind: pa.DataType) -> int | None:
+    """Bits of a value of a type that is a fixed number of them, and not none."""
+    return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else leaf_bits(kind)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:

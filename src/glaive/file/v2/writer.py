@@ -9,14 +9,15 @@ Specification: ``docs/format/container.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.encodings.choose import PageOptions, encode_page
+from glaive.encodings.choose import PageOptions, encode_few, encode_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.shared_symbols import PageSymbols
 from glaive.errors import GlaiveError, SchemaError
@@ -50,10 +51,16 @@ _ALONE_BYTES = 1024 * 1024
 
 COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
-_COLUMN_ENCODING = seal(COLUMN_URL, _COLUMN_VALUES)
+_ENCODING = file2_pb2.DirectEncoding(encoding=seal(COLUMN_URL, _COLUMN_VALUES))
+_COLUMN = file2_pb2.ColumnMetadata(
+    encoding=file2_pb2.Encoding(direct=_ENCODING)
+).SerializeToString()
 
 Columns = list[tuple[int, EncodedPage]]
 """Pages of the same rows, one for each column of a field."""
+
+_FEW_ROWS = 4096
+"""Rows of a file whose descriptor may be that of another one."""
 
 _KEPT = 64
 """Schemas of which is remembered what all files of a dataset have in common."""
@@ -76,6 +83,9 @@ class FileV2Writer:
 
     page_url: ClassVar[str] = "/lance.encodings21.PageLayout"
     """Type of the message that describes a page."""
+
+    few_at_once: ClassVar[bool] = True
+    """Whether a few values become a page as :func:`encode_few` makes it."""
 
     def __init__(
         self,
@@ -191,9 +201,27 @@ class FileV2Writer:
     # ------------------------------------------------------------------ pages
 
     def _flush(self, queues: Sequence[PageQueue], *, last: bool) -> None:
+        if sum([queue.waiting for queue in queues]) < _ALONE_BYTES:
+            for queue in queues:
+                if not (last and self._write_few(queue)):
+                    self._write_pages(map(self._encode, queue.jobs(last=last)))
+            return
         jobs = (job for queue in queues for job in queue.jobs(last=last))
-        small = sum(queue.waiting for queue in queues) < _ALONE_BYTES
-        for queue, pages in map(self._encode, jobs) if small else ordered_map(self._encode, jobs):
+        self._write_pages(ordered_map(self._encode, jobs))
+
+    def _write_few(self, queue: PageQueue) -> bool:
+        """Write the last page of a plain column straight away, if it has but a few values."""
+        node, arrays = queue.node, queue.arrays
+        if not self.few_at_once or len(arrays) != 1 or node.kind != "leaf" or is_blob(node.field):
+            return False
+        page = encode_few(arrays[0], self._options, self._wanted[node.field.id])
+        if page is None or node.column is None:
+            return False
+        self._append(node.column, page, queue.written)
+        return True
+
+    def _write_pages(self, encoded: Iterable[tuple[PageQueue, list[Columns]]]) -> None:
+        for queue, pages in encoded:
             for columns in pages:
                 for column, page in columns:
                     self._append(column, page, queue.written)
@@ -230,30 +258,28 @@ class FileV2Writer:
         if isinstance(page, PendingBlobs):
             page = page.describe(self._sink.write_aligned(page.values))
         places = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
-        message = self._columns[column].pages.add()
-        message.buffer_offsets.extend([place.offset for place in places])
-        message.buffer_sizes.extend([place.size for place in places])
-        message.length = page.rows
-        message.priority = first_row
-        message.encoding.direct.encoding = seal(self.page_url, page.layout.SerializeToString())
+        message = self._columns[column].pages.add(
+            buffer_offsets=[place.offset for place in places],
+            buffer_sizes=[place.size for place in places],
+            length=page.rows,
+            priority=first_row,
+        )
+        message.encoding.direct.encoding = _sealed(self.page_url, page.layout.SerializeToString())
 
     # ------------------------------------------------------------------ metadata
 
     def _write_footer(self) -> int:
-        descriptor = file_pb2.FileDescriptor(length=self._rows)
-        descriptor.schema.CopyFrom(_wire_fields(self._schema))
-        for key, value in self._metadata.items():
-            descriptor.schema.metadata[key] = value
-        schema_place = self._sink.write_aligned([descriptor.SerializeToString()])
+        schema_place = self._sink.write_aligned([self._descriptor()])
         places = [*schema_place, *self._global_places]
         columns = [column.SerializeToString() for column in self._columns]
         start = self._sink.position
-        column_table, at = bytearray(), start
+        table, at = [], start
         for raw in columns:
-            column_table += _pair(at, len(raw))
+            table += [at, len(raw)]
             at += len(raw)
+        column_table = _numbers(table)
         global_at = at + len(column_table)
-        global_table = b"".join(_pair(*place) for place in places)
+        global_table = _numbers([number for place in places for number in place])
         footer = FileFooter(
             metadata_start=start,
             column_table=at,
@@ -263,8 +289,17 @@ class FileV2Writer:
             major=self._profile.footer[0],
             minor=self._profile.footer[1],
         )
-        self._sink.write([*columns, bytes(column_table), global_table, footer.build()])
+        self._sink.write([*columns, column_table, global_table, footer.build()])
         return self._sink.finish()
+
+    def _descriptor(self) -> bytes:
+        fields = _wire_fields(self._schema)
+        if not self._metadata and self._rows <= _FEW_ROWS:
+            return _small_descriptor(self._schema, self._rows)
+        descriptor = file_pb2.FileDescriptor(schema=fields, length=self._rows)
+        for key, value in self._metadata.items():
+            descriptor.schema.metadata[key] = value
+        return descriptor.SerializeToString()
 
 
 @lru_cache(maxsize=_KEPT)
@@ -307,8 +342,19 @@ def _wire_fields(schema: LanceSchema) -> Any:
     return file_pb2.Schema(fields=schema.to_wire())
 
 
-def _pair(offset: int, size: int) -> bytes:
-    return offset.to_bytes(8, "little") + size.to_bytes(8, "little")
+@lru_cache(maxsize=_KEPT)
+def _small_descriptor(schema: LanceSchema, rows: int) -> bytes:
+    """The file descriptor, without metadata of the schema."""
+    return file_pb2.FileDescriptor(schema=_wire_fields(schema), length=rows).SerializeToString()
+
+
+@lru_cache(maxsize=1024)
+def _sealed(url: str, layout: bytes) -> bytes:
+    return seal(url, layout)
+
+
+def _numbers(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 def _plain(buffer: Any) -> Any:
@@ -316,6 +362,4 @@ def _plain(buffer: Any) -> Any:
 
 
 def _column_metadata() -> Any:
-    message = file2_pb2.ColumnMetadata()
-    message.encoding.direct.encoding = _COLUMN_ENCODING
-    return message
+    return file2_pb2.ColumnMetadata.FromString(_COLUMN)
