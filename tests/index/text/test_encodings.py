@@ -1,0 +1,265 @@
+"""Numbers, blocks, positions and automata of full-text indices: there and back again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import CorruptFileError
+from glaive.index.text.bit_blocks import bits_of, pack, unpack
+from glaive.index.text.crc32c import masked_crc32c
+from glaive.index.text.form import Form
+from glaive.index.text.fst_read import read_fst
+from glaive.index.text.fst_write import write_fst
+from glaive.index.text.impacts import encode_impacts
+from glaive.index.text.positions import decode_positions, encode_positions
+from glaive.index.text.postings import (
+    Elements,
+    Postings,
+    blocks_of,
+    decode_postings,
+    encode_postings,
+)
+from glaive.index.text.scores import best_scores, length_codes, length_of
+from glaive.index.text.varints import decode_varints, encode_varints
+
+FORMS = [Form(128, fixed_tail=True), Form(128, fixed_tail=False), Form(256, fixed_tail=False)]
+U32 = st.integers(0, 2**32 - 1)
+
+
+@given(st.lists(U32, max_size=40))
+def test_varints_come_back(numbers: list[int]) -> None:
+    data, sizes = encode_varints(np.array(numbers, np.int64))
+    assert sizes.tolist() == [max(1, -(-one.bit_length() // 7)) for one in numbers]
+    decoded = decode_varints(data)
+    assert decoded is not None
+    assert decoded[0].tolist() == numbers
+    assert decoded[1].tolist() == np.cumsum(sizes).tolist()
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\x80\x80\x80\x80\x80\x01"])
+def test_varints_that_do_not_end_are_seen(data: bytes) -> None:
+    assert decode_varints(np.frombuffer(data, np.uint8)) is None
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize("width", [0, 1, 3, 7, 8, 13, 16, 31, 32])
+def test_packed_numbers_lie_in_lanes(lanes: int, width: int) -> None:
+    random = np.random.default_rng(width)
+    values = random.integers(0, 1 << width, (3, 32 * lanes))
+    values[0] = (1 << width) - 1
+    bits = np.full(3, width)
+    data = np.zeros(3 * width * lanes * 4 + 5, np.uint8)
+    starts = np.arange(3) * width * lanes * 4 + 5
+    pack(values, bits, data, starts, lanes)
+    assert unpack(data, starts, bits, lanes).tolist() == values.tolist()
+    assert bits_of(values)[0] == width
+    # Number 5 of the last block, found bit by bit.
+    lane, place = 5 % lanes, 5 // lanes
+    words = data[starts[2] :].view("<u4").reshape(-1, lanes)[:, lane] if width else []
+    stream = sum(int(word) << (32 * at) for at, word in enumerate(words))
+    assert stream >> (place * width) & ((1 << width) - 1) == values[2, 5]
+
+
+def postings_of(lengths: list[int], seed: int, often: int) -> Postings:
+    random = np.random.default_rng(seed)
+    documents = [np.sort(random.choice(5000, size, replace=False)) for size in lengths]
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rare = random.random(int(starts[-1])) < 0.02
+    frequencies = np.where(rare, random.integers(1, often + 1, len(rare)), 1)
+    return Postings(starts, np.concatenate([*documents, []]).astype(np.int64), frequencies)
+
+
+@given(
+    lengths=st.lists(st.sampled_from([0, 1, 5, 127, 128, 129, 256, 300, 700]), max_size=6),
+    form=st.sampled_from(FORMS),
+    seed=st.integers(0, 9),
+    often=st.sampled_from([1, 200, 2**30]),
+)
+def test_postings_come_back(lengths: list[int], form: Form, seed: int, often: int) -> None:
+    postings = postings_of(lengths, seed, often)
+    best = np.arange(len(blocks_of(postings.starts, form.block).sizes), dtype=np.float32)
+    elements = encode_postings(postings, best, form)
+    found = decode_postings(elements, postings.starts, form, "a test")
+    assert found.documents.tolist() == postings.documents.tolist()
+    assert found.frequencies.tolist() == postings.frequencies.tolist()
+    if form.scored and len(best):
+        at = elements.offsets[:-1][:, None] + np.arange(4)
+        assert elements.data[at].view("<f4").ravel().tolist() == best.tolist()
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_damaged_postings_are_errors_or_other_numbers(form: Form) -> None:
+    postings = postings_of([300, 5, 0, 128, 1], 3, 5000)
+    count = len(blocks_of(postings.starts, form.block).sizes)
+    elements = encode_postings(postings, np.zeros(count, np.float32), form)
+    random = np.random.default_rng(0)
+    failed = 0
+    for _ in range(300):
+        data = elements.data.copy()
+        data[random.integers(0, len(data))] = random.integers(0, 256)
+        offsets = elements.offsets.copy()
+        if random.random() < 0.2:
+            offsets[random.integers(1, len(offsets) - 1)] += random.integers(-3, 4)
+            offsets = np.maximum.accumulate(np.clip(offsets, 0, len(data)))
+        try:
+            found = decode_postings(Elements(offsets, data), postings.starts, form, "a/b.lance")
+        except CorruptFileError as error:
+            assert "a/b.lance" in str(error)  # noqa: PT017  # not all damage is an error
+            failed += 1
+        else:
+            assert len(found.documents) == len(postings.documents)
+    assert failed > 20
+
+
+@given(counts=st.lists(st.sampled_from([0, 1, 127, 128, 300]), max_size=5), seed=st.integers(0, 9))
+def test_positions_come_back(counts: list[int], seed: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 3000, sum(counts))
+    elements = encode_positions(values, np.array(counts, np.int64))
+    found = decode_positions(elements, np.array(counts, np.int64), "a test")
+    assert found.tolist() == values.tolist()
+    if counts and counts[-1] > 1:
+        fewer = np.array([*counts[:-1], counts[-1] - 1], np.int64)
+        with pytest.raises(CorruptFileError, match="a test"):
+            decode_positions(elements, fewer, "a test")
+
+
+def test_lengths_of_documents_in_one_byte() -> None:
+    lengths = np.array([0, 7, 8, 9, 15, 16, 17, 18, 31, 32, 1000, 2**31], np.int64)
+    expected = [0, 7, 8, 9, 15, 16, 16, 18, 30, 32, 960, 2**31]
+    assert length_of(length_codes(lengths)).tolist() == expected
+    assert length_codes(lengths).max() < 256
+
+
+def test_scores_are_the_best_of_their_blocks() -> None:
+    postings = postings_of([300, 2], 1, 20)
+    lengths = np.random.default_rng(2).integers(1, 90, 5000)
+    blocks = blocks_of(postings.starts, 128)
+    by_block, best = best_scores(postings, blocks, lengths, int(lengths.sum()))
+    mean = lengths.mean()
+    scores = []
+    for at, (begin, end) in enumerate(((0, 300), (300, 302))):
+        rare = np.log((5000 - (end - begin) + 0.5) / ((end - begin) + 0.5) + 1)
+        often = postings.frequencies[begin:end]
+        long = lengths[postings.documents[begin:end]]
+        scores.append(rare * 2.2 * often / (often + 1.2 * (0.25 + 0.75 * long / mean)))
+        assert np.isclose(best[at], scores[at].max(), rtol=1e-5)
+    parts = [scores[0][:128], scores[0][128:256], scores[0][256:], scores[1]]
+    assert np.allclose(by_block, [one.max() for one in parts], rtol=1e-5)
+
+
+def test_impacts_are_the_best_pairs_of_blocks_and_groups() -> None:
+    postings = postings_of([128 * 33 + 7, 3], 4, 30)
+    codes = np.random.default_rng(6).integers(1, 40, 5000)
+    blocks = blocks_of(postings.starts, 128)
+    elements, counts = encode_impacts(postings, blocks, codes)
+    assert counts.tolist() == [34 + 2, 1 + 1]
+    bounds = [*range(0, 128 * 33 + 1, 128), 128 * 33 + 7]
+    spans = [*pairwise(bounds), (0, 128 * 32), (128 * 32, 4231)]
+    spans += [(4231, 4234)] * 2
+    for at, (begin, end) in enumerate(spans):
+        data = elements.data[elements.offsets[at] : elements.offsets[at + 1]]
+        last, pairs = _pairs(data.tobytes())
+        assert last == postings.documents[end - 1]
+        held = list(
+            zip(
+                postings.frequencies[begin:end].tolist(),
+                codes[postings.documents[begin:end]].tolist(),
+                strict=True,
+            )
+        )
+        best = {
+            one
+            for one in held
+            if not any(a >= one[0] and b <= one[1] and (a, b) != one for a, b in held)
+        }
+        assert pairs == sorted(best)
+
+
+def _pairs(data: bytes) -> tuple[int, list[tuple[int, int]]]:
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if data[at - 1] < 128:
+                return value
+
+    last, count = number(), number()
+    pairs, often, code = [], 0, 0
+    for _ in range(count):
+        step = number()
+        often += (step >> 1) + 1
+        code += data[at] if step & 1 else 1
+        at += step & 1
+        pairs.append((often, code))
+    assert at == len(data)
+    return last, pairs
+
+
+def automaton(tokens: list[bytes], seed: int = 0) -> tuple[bytes, dict[bytes, int]]:
+    numbers = np.random.default_rng(seed).permutation(len(tokens))
+    data = write_fst(pa.array(tokens, pa.large_binary()), numbers)
+    return data, dict(zip(tokens, numbers.tolist(), strict=True))
+
+
+def read(data: bytes, count: int) -> dict[bytes, int]:
+    texts, numbers = read_fst(pa.py_buffer(data), count, "a test")
+    found: dict[Any, int] = dict(zip(texts.to_pylist(), numbers.tolist(), strict=True))
+    return found
+
+
+@given(tokens=st.sets(st.binary(max_size=9) | st.text("abc", max_size=9).map(str.encode)))
+def test_automata_have_the_tokens_they_were_made_of(tokens: set[bytes]) -> None:
+    data, expected = automaton(sorted(tokens))
+    assert read(data, len(tokens)) == expected
+
+
+@pytest.mark.parametrize("letters", [33, 64, 255, 256])
+def test_nodes_may_lead_on_by_many_letters(letters: int) -> None:
+    tokens = [bytes([one]) for one in range(letters)]
+    tokens += [b"\x01" + bytes([one]) for one in range(letters)]
+    data, expected = automaton(sorted(tokens), 3)
+    assert read(data, len(tokens)) == expected
+
+
+def test_many_and_long_tokens() -> None:
+    tokens = sorted({b"%d" % (one * one) for one in range(3000)} | {b"x" * 3000, b"x" * 2999})
+    data, expected = automaton(tokens)
+    assert read(data, len(tokens)) == expected
+
+
+def test_damaged_automata_are_errors_or_other_tokens() -> None:
+    tokens = sorted({b"word%d" % one for one in range(200)})
+    data, _ = automaton(tokens)
+    random = np.random.default_rng(1)
+    failed = 0
+    for _ in range(400):
+        raw = bytearray(data)
+        raw[random.integers(0, len(raw))] = random.integers(0, 256)
+        try:
+            found = read(bytes(raw), len(tokens))
+        except CorruptFileError:
+            failed += 1
+        else:
+            assert len(found) <= len(tokens)
+    assert failed > 50
+    for size in (0, 16, 40):
+        with pytest.raises(CorruptFileError, match="token set"):
+            read(data[:size], len(tokens))
+
+
+def test_the_checksum_is_the_known_one() -> None:
+    # CRC-32C of "123456789" is 0xe3069283.
+    total = 0xE3069283
+    expected = ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFF_FFFF
+    assert masked_crc32c(np.frombuffer(b"123456789", np.uint8)) == expected
