@@ -14,7 +14,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.protocol import IndexKind, Remade
 from glaive.index.registry import index_kind
-from glaive.index.scalar.rowsets import remap_together
+from glaive.index.scalar.rowsets import remap_sets
 from glaive.index.segment import Segment, SegmentWriter
 
 __all__ = ["NGram"]
@@ -37,8 +37,8 @@ class NGram(IndexKind):
         rows = file.read(["tokens", "posting_list"])
         file.check_present(rows["posting_list"])
         stored: Any = rows["posting_list"].to_pylist()
-        sets = [_decode(one, file.path) for one in stored]
-        found = [_encode(one) for one in remap_together(sets, moved)]
+        sets = (_decode(one, file.path) for one in stored)
+        found = [_encode(one) for one in remap_sets(sets, moved)]
         lists = pa.chunked_array([pa.array(found, pa.binary())])
         out.write(POSTINGS, pa.table([rows["tokens"], lists], schema=rows.schema))
         return Remade()

@@ -6,20 +6,20 @@ Specification: "Sets of rows" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.table.bitmaps import bitmap_of, offsets_of
 
-__all__ = ["decode_rowset", "encode_rowset", "remap_rowsets", "remap_together"]
+__all__ = ["decode_rowset", "encode_rowset", "remap_rowsets", "remap_sets"]
 
 _COUNT = struct.Struct("<I")
 _ENTRY = struct.Struct("<II")
+_SHIFT = np.uint64(32)
 
 
 def decode_rowset(data: bytes, where: object) -> Addresses:
@@ -40,7 +40,9 @@ def decode_rowset(data: bytes, where: object) -> Addresses:
                 "made anew here; drop the index, compact, and build it again"
             )
         parts.append(offsets_of(bitmap, where) | np.uint64(fragment << 32))
-    return np.concatenate(parts).astype(np.uint64, copy=False) if parts else np.empty(0, np.uint64)
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
@@ -72,8 +74,10 @@ def _cut_off(data: bytes, where: object) -> CorruptFileError:
 
 def encode_rowset(addresses: Addresses) -> bytes:
     """The set of these rows, which are ascending."""
-    fragments = addresses >> np.uint64(32)
-    starts = np.flatnonzero(np.diff(fragments, prepend=np.uint64(2**64 - 1)))
+    fragments = addresses >> _SHIFT
+    starts = [0] if len(addresses) else []
+    if starts and fragments[0] != fragments[-1]:
+        starts += (np.flatnonzero(fragments[1:] != fragments[:-1]) + 1).tolist()
     offsets = addresses.astype(np.uint32)
     parts = [_COUNT.pack(len(starts))]
     for start, stop in pairwise([*starts, len(addresses)]):
@@ -84,18 +88,37 @@ def encode_rowset(addresses: Addresses) -> bytes:
 
 def remap_rowsets(sets: Sequence[bytes], moved: AddressMap, where: object) -> list[bytes | None]:
     """The sets after rows moved; ``None`` where none is left."""
-    found = remap_together([decode_rowset(one, where) for one in sets], moved)
+    found = remap_sets((decode_rowset(one, where) for one in sets), moved)
     return [encode_rowset(one) if len(one) else None for one in found]
 
 
-def remap_together(sets: Sequence[Addresses], moved: AddressMap) -> list[Addresses]:
-    """Sets of addresses after rows moved, each ascending."""
-    if not sets:
-        return []
+_AT_ONCE = 1 << 23
+"""Addresses held at a time, about."""
+
+
+def remap_sets(sets: Iterable[Addresses], moved: AddressMap) -> Iterator[Addresses]:
+    """Sets of addresses after rows moved, each ascending.
+
+    They are asked for and given as needed, so that not all of them are in memory.
+    """
+    waiting: list[Addresses] = []
+    rows = 0
+    for one in sets:
+        waiting.append(one)
+        rows += len(one)
+        if rows >= _AT_ONCE:
+            yield from _together(waiting, moved)
+            waiting, rows = [], 0
+    if waiting:
+        yield from _together(waiting, moved)
+
+
+def _together(sets: Sequence[Addresses], moved: AddressMap) -> list[Addresses]:
     lengths = np.array([len(one) for one in sets])
     found, kept = moved.apply(np.concatenate(sets))
     owner = np.repeat(np.arange(len(sets)), lengths)[kept]
     found = found[kept]
-    order: NDArray[np.intp] = np.lexsort((found, owner))
-    cuts = np.cumsum(np.bincount(owner, minlength=len(sets)))[:-1]
-    return np.split(found[order], cuts)
+    # Rows mostly keep their order; where groups change places they do not.
+    if ((found[1:] < found[:-1]) & (owner[1:] == owner[:-1])).any():
+        found = found[np.lexsort((found, owner))]
+    return np.split(found, np.cumsum(np.bincount(owner, minlength=len(sets)))[:-1])
