@@ -514,9 +514,46 @@ def test_members_of_structs_that_the_source_lacks_keep_their_values(
 
 
 def test_members_of_structs_in_lists_are_not_lost(tmp_path: Path) -> None:
-    glaive.write_dataset(pa.table({"k": [1], "s": [[{"a": 1, "b": 2}]]}), tmp_path / "d")
-    dataset = glaive.dataset(tmp_path / "d")
-    update = dataset.merge_insert("k").when_matched_update_all()
-    with pytest.raises(SchemaError, match="structs in lists"):
-        update.execute(pa.table({"k": [1], "s": [[{"a": 5}]]}))
-    assert dataset.to_table().column("s").to_pylist() == [[{"a": 1, "b": 2}]]
+    whole = pa.table({"k": [1, 2, 3], "s": [[{"a": 1, "b": 2}], [{"a": 3, "b": 4}] * 2, None]})
+    given = pa.list_(pa.struct([("a", pa.int64())]))
+    source = pa.table(
+        {"k": [1, 2, 3, 7], "s": pa.array([[{"a": 5}], [None, {"a": 6}], None, [{"a": 8}]], given)}
+    )
+    rows = []
+    for library in (lance, glaive):
+        place = tmp_path / library.__name__
+        lance.write_dataset(whole, place)
+        MERGES["upsert"](library.dataset(place).merge_insert("k")).execute(source)
+        rows.append(lance.dataset(place).to_table().sort_by("k").column("s").to_pylist())
+    assert rows[0] == rows[1]
+    assert rows[1][1:] == [[{"a": None, "b": 4}, {"a": 6, "b": 4}], None, [{"a": 8, "b": None}]]
+    update = glaive.dataset(place).merge_insert("k").when_matched_update_all()
+    with pytest.raises(SchemaError, match="1 and 2 items differ"):
+        update.execute(pa.table({"k": [2], "s": pa.array([[{"a": 5}]], given)}))
+
+
+def test_new_files_go_to_base_paths(tmp_path: Path) -> None:
+    places: Any = []
+    for library in (lance, glaive):
+        folder = tmp_path / library.__name__
+        bases = [glaive.DatasetBasePath(str(folder / one), one) for one in ("b1", "b2")]
+        uri = str(folder / "d")
+        glaive.write_dataset({"k": [1]}, uri, initial_bases=bases)
+        found = []
+        ways: list[Clauses] = [
+            lambda b, uri=uri: b.target_bases([uri, "b1"]),  # type: ignore[misc]  # bound early
+            lambda b: b.target_bases(["b2"]),
+            lambda b: b.target_all_bases(),
+            lambda b: b.target_all_bases(include_primary=False),
+        ]
+        for number, way in enumerate(ways):
+            builder = library.dataset(uri).merge_insert("k").when_not_matched_insert_all()
+            way(builder).execute(pa.table({"k": [10 + number]}))
+            last = glaive.dataset(uri).get_fragments()[-1].metadata
+            found.append([file.base_id for file in last.files])
+        assert sorted(lance.dataset(uri).to_table()["k"].to_pylist()) == [1, 10, 11, 12, 13]
+        places.append(found)
+    assert places[0] == places[1] == [[None], [2], [None], [1]]
+    merge = glaive.dataset(uri).merge_insert("k").when_not_matched_insert_all()
+    with pytest.raises(OptionError, match="no base path 'b9'"):
+        merge.target_bases(["b9"]).execute(pa.table({"k": [99]}))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
 from glaive.dataset.rows.retrying import RETRY_TIMEOUT, with_retries
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MergeInsertBuilder:
         return self
 
     def use_index(self, use_index: bool) -> Self:
-        """Accepted: keys are matched by reading their columns."""
+        """Accepted and of no effect: keys are matched by reading their columns."""
         return self
 
     def write_mode(self, mode: WriteMode) -> Self:
@@ -92,6 +92,30 @@ class MergeInsertBuilder:
     def data_storage_version(self, version: str) -> Self:
         """Format of the files with the rows; that of the dataset unless it is said."""
         return self._set(data_storage_version=version)
+
+    def target_bases(self, bases: Iterable[str]) -> Self:
+        """Write new files to these base paths in turn: their names, paths, or the dataset's URI.
+
+        Files that replace columns, and deletion files, stay with the dataset.
+        """
+        return self._set(target_bases=tuple(bases))
+
+    def target_all_bases(self, include_primary: bool = True) -> Self:
+        """Write new files to all base paths in turn, the dataset's own place first."""
+        return self._set(target_bases=None, primary_base=include_primary)
+
+    def mark_sstables_as_compacted(self, sstables: object) -> Self:
+        """Not supported: glaive writes no logs of rows to be merged (MemWAL).
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Always.
+        """
+        raise UnsupportedFeatureError(
+            f"mark_sstables_as_compacted: MemWAL is not supported, found {sstables!r}. Merge the "
+            "rows without it."
+        )
 
     def execute(self, data_obj: object, *, schema: pa.Schema | None = None) -> dict[str, int]:
         """Carry it out and move the dataset to the new version.
@@ -121,7 +145,7 @@ class MergeInsertBuilder:
         Notes
         -----
         Reads the key columns, and columns that conditions use or that the source lacks of
-        matched rows. Memory: the source, and eight bytes per row of the dataset for keys.
+        matched rows. Memory: the source, and some bytes per matched row.
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.dataset.merging.rows import merge
@@ -149,6 +173,35 @@ class MergeInsertBuilder:
         operation, counts = merge(self._dataset, self._clauses, read_rows(data_obj, schema))
         version = self._dataset.manifest.version
         return Transaction(version, as_users_see_it(operation)), counts
+
+    def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
+        """The steps of the merge as text, the last one first; nothing is read or written.
+
+        Parameters
+        ----------
+        schema
+            Of the source; that of the dataset when omitted.
+        verbose
+            The rows of each fragment as well.
+
+        Raises
+        ------
+        OptionError, ColumnNotFoundError, SchemaError, FilterError
+            As of ``execute``.
+        """
+        from glaive.dataset.merging.plan import explain
+
+        return explain(self._dataset, self._clauses, schema, verbose=verbose)
+
+    def analyze_plan(self, data_obj: object, *, schema: pa.Schema | None = None) -> str:
+        """Carry the merge out without a commit; its steps, with rows, bytes and times.
+
+        The files that it writes belong to no version; ``cleanup_old_versions`` removes them.
+        """
+        from glaive.dataset.merging.plan import analyze
+        from glaive.dataset.merging.source import read_rows
+
+        return analyze(self._dataset, self._clauses, read_rows(data_obj, schema))
 
 
 def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from glaive.arrow.buffers import number_array
 from glaive.dataset.merging.matches import Matches
 from glaive.dataset.merging.partial_members import is_partial, keep_members
 from glaive.dataset.merging.source import one_array
-from glaive.expr.filters import bind_filter
+from glaive.expr.filters import Filter, bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.scan.addresses import find_rows
 from glaive.scan.system import ROW_ADDRESS, ROW_ID
@@ -23,7 +23,7 @@ from glaive.scan.view import Views
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["holds", "is_whole", "padded_rows", "updated_rows"]
+__all__ = ["bind_condition", "holds", "is_whole", "kept_columns", "padded_rows", "updated_rows"]
 
 Addresses = NDArray[np.uint64]
 
@@ -31,18 +31,28 @@ _SYSTEM: Final = pa.field(ROW_ID, pa.uint64()), pa.field(ROW_ADDRESS, pa.uint64(
 """Columns of the target that no file has."""
 
 
+def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Filter:
+    """A condition over the columns of ``source`` and ``target``.
+
+    Raises
+    ------
+    FilterError
+        It is wrong; the message says what and where.
+    """
+    sides = pa.schema(
+        [
+            pa.field("source", pa.struct(list(source))),
+            pa.field("target", pa.struct([*schema.to_arrow(), *_SYSTEM])),
+        ]
+    )
+    return bind_filter(condition, LanceSchema.from_arrow(sides))
+
+
 def holds(
     dataset: OpenedVersion, condition: str, matches: Matches, rows: pa.Table
 ) -> NDArray[np.bool_]:
     """For which pairs of rows the condition over ``source`` and ``target`` holds."""
-    target = dataset.manifest.schema.to_arrow()
-    sides = pa.schema(
-        [
-            pa.field("source", pa.struct(list(rows.schema))),
-            pa.field("target", pa.struct([*target, *_SYSTEM])),
-        ]
-    )
-    bound = bind_filter(condition, LanceSchema.from_arrow(sides))
+    bound = bind_condition(dataset.manifest.schema, rows.schema, condition)
     needed = {path.split(".")[1] for path in bound.columns if path.startswith("target.")}
     stored = sorted(needed - {one.name for one in _SYSTEM})
     old: Any = _take(dataset, stored, matches.addresses) if stored else None
@@ -69,12 +79,19 @@ def _struct(columns: Mapping[str, Any], rows: int) -> Any:
     return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
+def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
+    """Columns of which matched rows keep values: the source lacks them, or some members."""
+    given = {one.name: one.type for one in fits.to_arrow()}
+    return [
+        one.name
+        for one in schema.to_arrow()
+        if one.name not in given or is_partial(given[one.name], one.type)
+    ]
+
+
 def is_whole(fits: LanceSchema, schema: LanceSchema) -> bool:
     """Whether a source with the columns ``fits`` has all columns, and all of their members."""
-    if fits.names != schema.names:
-        return False
-    pairs = zip(fits.to_arrow(), schema.to_arrow(), strict=True)
-    return not any(is_partial(one.type, full.type) for one, full in pairs)
+    return not kept_columns(fits, schema)
 
 
 def updated_rows(

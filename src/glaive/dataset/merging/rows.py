@@ -147,14 +147,15 @@ def _written(
 ) -> list[Fragment]:
     """New fragments with the changed rows, then the inserted ones."""
     schema = dataset.manifest.schema
-    version = clauses.data_storage_version
     used = len(changed.source) if clauses.update else 0
     fresh = 0 if inserted is None else int(np.count_nonzero(inserted))
     if not used + fresh:
         return []
+    bases = [one.name or one.path for one in dataset.manifest.wire.base_paths]
+    options = clauses.options(bases)
     stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
     if not stable and is_whole(fits, schema) and _each_once(rows, changed, used, inserted):
-        return write_moved(dataset, [rows], [], version)
+        return write_moved(dataset, [rows], [], options)
     pieces, ids = [], []
     if used:
         changed = changed.in_order_of_source(len(rows))
@@ -162,7 +163,7 @@ def _written(
         ids.append(changed.ids)
     if inserted is not None and fresh:
         pieces.append(padded_rows(rows.filter(pa.array(inserted)), schema))
-    return write_moved(dataset, pieces, ids, version)
+    return write_moved(dataset, pieces, ids, options)
 
 
 def _each_once(

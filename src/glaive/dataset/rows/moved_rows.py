@@ -25,7 +25,7 @@ def write_moved(
     dataset: OpenedVersion,
     rows: Iterable[Rows],
     ids: Sequence[Any],
-    data_storage_version: str | None = None,
+    options: WriteOptions | None = None,
 ) -> list[Fragment]:
     """Write rows into new fragments that no version refers to yet.
 
@@ -36,13 +36,21 @@ def write_moved(
     ids
         Filled while ``rows`` are produced: row ids, one array per batch. With stable row ids
         the fragments carry them; rows beyond them get new ones from the commit.
+    options
+        Format and places of the files; those of the dataset when omitted.
+
+    Raises
+    ------
+    OptionError
+        The dataset has no such format or place.
     """
     manifest = dataset.manifest
-    options = WriteOptions(mode="append", data_storage_version=data_storage_version)
+    options = options or WriteOptions(mode="append")
     schema = manifest.schema.to_arrow()
     target = find_target(dataset.store, schema, options, manifest)
+    places = target.places(options)
     written = write_fragments(
-        dataset.store, rows, target.schema, options, target.version, target.dictionaries
+        dataset.store, rows, target.schema, options, target.version, target.dictionaries, places
     )
     written = [one for one in written if one.physical_rows]
     if not manifest.uses(Feature.STABLE_ROW_IDS):

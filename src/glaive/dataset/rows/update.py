@@ -17,6 +17,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.found_rows import delete_rows, offsets_by_fragment
 from glaive.dataset.rows.moved_rows import write_moved
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
 from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
@@ -68,7 +69,8 @@ def update_where(
             ids.append(batch.column(ROW_ID).to_numpy())
             yield _changed(batch, values, schema.names, schema.to_arrow())
 
-    new = write_moved(dataset, rows(), ids, data_storage_version)
+    options = WriteOptions(mode="append", data_storage_version=data_storage_version)
+    new = write_moved(dataset, rows(), ids, options)
     found = np.concatenate(addresses) if addresses else np.empty(0, np.uint64)
     deleted = delete_rows(dataset, offsets_by_fragment(found))
     operation = Update(

@@ -47,7 +47,7 @@ def find_places(
     bases
         Those of the dataset.
     targets
-        Names or paths of some of them.
+        Names or paths of some of them; the URI of the dataset is its own place.
     everywhere
         The dataset's own place, and all of them.
 
@@ -56,8 +56,11 @@ def find_places(
     OptionError
         There is no such base path.
     """
-    chosen = list(bases) if everywhere else []
+    chosen: list[table_pb2.BasePath | None] = list(bases) if everywhere else []
     for target in targets:
+        if target == store.uri:
+            chosen.append(None)
+            continue
         found = [base for base in bases if target in (base.name, base.path)]
         if not found:
             known = ", ".join(base.name or base.path for base in bases) or "none"
@@ -66,12 +69,12 @@ def find_places(
                 "it by initial_bases or add_bases."
             )
         chosen.append(found[0])
-    own = [DataPlace(store)] if everywhere or not chosen else []
     options = getattr(store, "options", None)
-    return (
-        *own,
-        *(
-            DataPlace(open_store(base.path, options), base.id, base.is_dataset_root)
-            for base in chosen
-        ),
+    own = [DataPlace(store)] if everywhere or not chosen else []
+    others = (
+        DataPlace(store)
+        if base is None
+        else DataPlace(open_store(base.path, options), base.id, base.is_dataset_root)
+        for base in chosen
     )
+    return (*own, *others)
