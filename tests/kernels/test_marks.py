@@ -8,20 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.kernels._tier import as_buffer, force_tier
-from glaive.kernels.marks import marks_of
+from glaive.kernels.marks import marks_of, words_of
 from glaive.kernels.match import WordTest, list_rows, match_pieces
 
 
 @given(
     bits=st.sampled_from([32, 64]),
     start=st.integers(-500, 500) | st.integers(0, 2**64 - 1),
-    steps=st.lists(st.integers(1, 200), min_size=1, max_size=60),
+    steps=st.lists(st.integers(2, 200), min_size=1, max_size=60),
+    spans=st.sampled_from([0, 1, 50]),
 )
 def test_words_on_both_sides_of_zero_are_one_bitmap(
-    bits: int, start: int, steps: list[int]
+    bits: int, start: int, steps: list[int], spans: int
 ) -> None:
-    words = [(start + at) % (1 << bits) for at in np.cumsum([0, *steps]).tolist()]
-    marks = marks_of(bits, np.array(sorted(words), np.uint64))
+    ends = np.cumsum([0, *steps]).tolist()
+    sizes = [min(spans, step - 2) for step in steps] + [spans]
+    lows = [(start + at) % (1 << bits) for at in ends]
+    words = [
+        (low + more) % (1 << bits)
+        for low, size in zip(lows, sizes, strict=True)
+        for more in range(size + 1)
+    ]
+    order = np.argsort(np.array(lows, np.uint64))
+    marks = marks_of(bits, np.array(lows, np.uint64)[order], np.array(sizes, np.uint64)[order])
     assert marks is not None
     flags = np.unpackbits(marks.bits, bitorder="little")
     places = np.flatnonzero(flags).tolist()
@@ -30,8 +39,20 @@ def test_words_on_both_sides_of_zero_are_one_bitmap(
 
 
 def test_words_that_are_far_apart_have_no_bitmap() -> None:
-    assert marks_of(64, np.array([0, 1 << 31, 1 << 62], np.uint64)) is None
-    assert marks_of(64, np.array([5, 5 + (1 << 25)], np.uint64)) is None
+    none = np.zeros(2, np.uint64)
+    assert marks_of(64, np.array([0, 1 << 62], np.uint64), none) is None
+    assert marks_of(64, np.array([5, 5 + (1 << 25)], np.uint64), none) is None
+    wide = np.array([1 << 40, 0], np.uint64)
+    assert marks_of(64, np.array([0, 1 << 41], np.uint64), wide) is None
+
+
+def test_ranges_of_many_words_are_not_spelled_out() -> None:
+    lows = np.array([0, 1 << 40], np.uint64)
+    for size in (1 << 20, (1 << 39) - 1, 2**64 - 1 - (1 << 40)):
+        assert words_of(64, lows, np.array([3, size], np.uint64)) is None
+    found = words_of(32, np.array([1, 2**32 - 1], np.uint64), np.array([1, 1], np.uint64))
+    assert found is not None
+    assert found.tolist() == [1, 2, 2**32 - 1, 0]
 
 
 @pytest.mark.parametrize("tier", ["numpy", "numba"])
@@ -42,7 +63,9 @@ def test_all_words_that_pass_are_found_and_no_others(tier: str, bits: int, shift
     words = rng.integers(-3000, 3000, 5000) << min(shift, bits - 14)
     words = words.astype(f"<i{bits // 8}").view(f"<u{bits // 8}")
     asked = np.unique(rng.choice(words, 900)).astype(np.uint64)
-    test = WordTest.of(bits, asked, np.zeros(len(asked), np.uint64))
+    ends = np.flatnonzero(np.diff(asked) != 1)
+    lows, highs = asked[np.append(0, ends + 1)], asked[np.append(ends, len(asked) - 1)]
+    test = WordTest.of(bits, lows, highs - lows)
     assert (test.marks is None) == (shift >= 20)
     assert (test.hashed is None) == (shift < 20)
     with force_tier(tier):  # type: ignore[arg-type]  # a tier

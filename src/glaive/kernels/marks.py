@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels.lookup import WordTable
 
-__all__ = ["HashedWords", "Marks", "marks_of"]
+__all__ = ["HashedWords", "Marks", "marks_of", "words_of"]
 
 UInt64s = NDArray[np.uint64]
 
@@ -34,6 +34,9 @@ _SIEVE: Final = 16, 24
 
 _SIEVED: Final = 16
 """Bits of a sieve per word: one in sixteen others passes."""
+
+_FEW_WORDS: Final = 1 << 20
+"""Words of ranges that are few, however few ranges there are."""
 
 
 class Marks(NamedTuple):
@@ -59,26 +62,45 @@ class HashedWords:
         self.table = WordTable(words)
 
 
-def marks_of(bits: int, words: UInt64s) -> Marks | None:
-    """The bitmap of some words of ``bits`` bits; None where they are far apart.
-
-    Words are two or more and on a circle, behind the largest comes 0, on which they ascend.
-    The bitmap leaves the widest gap out.
-    """
-    gaps = np.diff(words, append=words[:1])  # the last one goes around
-    if bits < 64:
-        gaps &= np.uint64((1 << bits) - 1)
-    widest = int(gaps.argmax())
-    base = int(words[(widest + 1) % len(words)])
-    top = (1 << bits) - int(gaps[widest]) + 1
-    if top > max(_NEAR, _SHARE * len(words)) or top >= _MOST:
+def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
+    """All words of some ranges; None where they are many more than the ranges."""
+    sizes = spans + np.uint64(1)
+    # Of ranges without end sizes may go beyond all numbers.
+    if not len(lows) or int(spans.max()) >= _FEW_WORDS:
         return None
-    places = np.roll(words, -widest - 1) - np.uint64(base)
-    if bits < 64:
-        places &= np.uint64((1 << bits) - 1)
-    owner = (places >> np.uint64(3)).astype(np.int64)
-    flags = np.left_shift(1, (places & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
-    starts = np.flatnonzero(np.diff(owner, prepend=-1))
-    found = np.zeros((top // 32 + 1) * 4, np.uint8)  # loops read 32 bits at a time
-    found[owner[starts]] = np.bitwise_or.reduceat(flags, starts)
+    total = int(sizes.sum())
+    if total > max(_FEW_WORDS, 4 * len(lows)):
+        return None
+    sizes = sizes.astype(np.int64)
+    within = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    words = np.repeat(lows, sizes) + within.astype(np.uint64)
+    return words if bits == 64 else words & np.uint64((1 << bits) - 1)
+
+
+def marks_of(bits: int, lows: UInt64s, spans: UInt64s) -> Marks | None:
+    """The bitmap of some ranges of words of ``bits`` bits; None where they are far apart.
+
+    Ranges are two or more and on a circle, behind the largest word comes 0, on which they
+    ascend and do not touch. The bitmap leaves the widest gap out.
+    """
+    full = np.uint64((1 << bits) - 1)
+    gaps = (np.roll(lows, -1) - lows - spans - np.uint64(1)) & full
+    first = (int(gaps.argmax()) + 1) % len(lows)
+    base = int(lows[first])
+    top = (1 << bits) - int(gaps.max())
+    if top > max(_NEAR, _SHARE * len(lows)) or top >= _MOST:
+        return None
+    starts = ((np.roll(lows, -first) - np.uint64(base)) & full).astype(np.int64)
+    room = (top // 32 + 1) * 32  # loops read 32 bits at a time
+    if (spans > 0).any():
+        steps = np.zeros(room + 1, np.int8)
+        steps[starts] = 1
+        steps[starts + np.roll(spans, -first).astype(np.int64) + 1] -= 1
+        flags = np.cumsum(steps[:room], dtype=np.int8).view(np.bool_)
+        return Marks(np.packbits(flags, bitorder="little"), base, top)
+    owner = starts >> 3
+    values = np.left_shift(1, (starts & 7).astype(np.uint8), dtype=np.uint8)
+    edges = np.flatnonzero(np.diff(owner, prepend=-1))
+    found = np.zeros(room // 8, np.uint8)
+    found[owner[edges]] = np.bitwise_or.reduceat(values, edges)
     return Marks(found, base, top)

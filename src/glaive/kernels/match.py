@@ -21,7 +21,7 @@ from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
-from glaive.kernels.marks import HashedWords, Marks, marks_of
+from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
 
 __all__ = [
     "WordTest",
@@ -41,9 +41,6 @@ _FEW = 16
 
 _TABLE_BITS = 16
 """Words up to this width have a table: 64 KiB."""
-
-_HASHED = 16
-"""Ranges up to this span are looked up by the hashes of their words."""
 
 _SLACK = 24
 """Bytes that loops may write behind the last bit."""
@@ -77,17 +74,11 @@ class WordTest:
         if bits <= _TABLE_BITS:
             words = np.arange(1 << bits, dtype=np.uint64)
             return replace(made, table=made.flags(words).view(np.uint8))
-        if int(spans.max()) > _HASHED:
-            return made
-        sizes = spans.astype(np.int64) + 1
-        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        words = np.repeat(lows, sizes) + within.astype(np.uint64)
-        if bits < 64:
-            words &= np.uint64((1 << bits) - 1)
-        marks = marks_of(bits, words)
+        marks = marks_of(bits, lows, spans)
         if marks is not None:
             return replace(made, marks=marks)
-        return replace(made, hashed=HashedWords(words))
+        several = words_of(bits, lows, spans)
+        return made if several is None else replace(made, hashed=HashedWords(several))
 
     def flags(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
         """Which of some words pass."""
