@@ -70,17 +70,19 @@ def stream(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch]:
     return rebatch(_windows_as_batches(view, plan, options), options)
 
 
-def pieces(view: View, options: ScanOptions) -> Iterator[pa.RecordBatch | pa.Table]:
+def pieces(
+    view: View, options: ScanOptions, *, coded: bool = False
+) -> Iterator[pa.RecordBatch | pa.Table]:
     """The rows of a scan as they come, in order: for those who need no batches of a size.
 
     Runs of small fragments are tables. Memory: that of :func:`stream`, or about 100 MB for
-    such a run.
+    such a run. With ``coded``, text may have a dictionary; see :mod:`glaive.file.v2.coded`.
     """
     plan = plan_scan(view.snapshot, options)
     if not view.projection.outputs:
         yield from _windows_as_batches(view, plan, options)
         return
-    for found, _ in _portions(view, plan, options, large=True):
+    for found, _ in _portions(view, plan, options, large=True, coded=coded):
         yield found
 
 
@@ -124,21 +126,26 @@ def _windows_as_batches(
 
 
 def _portions(
-    view: View, plan: ScanPlan, options: ScanOptions, *, large: bool = False
+    view: View,
+    plan: ScanPlan,
+    options: ScanOptions,
+    *,
+    large: bool = False,
+    coded: bool = False,
 ) -> Iterator[tuple[pa.RecordBatch | pa.Table, Sequence[int]]]:
     """Windows; and runs of small fragments as tables, with the rows of each fragment.
 
-    For ``large`` see :func:`find_small`.
+    For ``large`` and ``coded`` see :func:`find_small` and :meth:`SmallFragments.read`.
     """
     if not (_is_mapped(view, plan.ranges) and view.projection.plain):
         for batch in _stream_windows(view, plan.ranges, plan.rows, options):
             yield batch, ()
         return
     for part in find_small(view, plan.ranges, large=large):
-        found = part.read(view) if isinstance(part, SmallFragments) else None
+        found = part.read(view, coded=coded) if isinstance(part, SmallFragments) else None
         if found is not None:
             arrays, counts = found
-            yield as_table(view, arrays), counts
+            yield as_table(view, arrays, coded=coded), counts
             continue
         ranges = part.ranges if isinstance(part, SmallFragments) else part
         total = sum(one.stop - one.start for one in ranges)
@@ -268,11 +275,18 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
     return as_table(view, chunks)
 
 
-def as_table(view: View, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
-    """A table of the chunks of each column; without any, one without rows."""
+def as_table(view: View, chunks: Sequence[Sequence[pa.Array]], *, coded: bool = False) -> pa.Table:
+    """A table of the chunks of each column; without any, one without rows.
+
+    With ``coded``, the arrays say what types the columns have.
+    """
     schema = view.schema
     if not chunks:
         return view.empty()
+    if coded:
+        fields = zip(schema, chunks, strict=True)
+        kept = [one.with_type(arrays[0].type) if arrays else one for one, arrays in fields]
+        schema = pa.schema(kept)
     columns = [
         pa.chunked_array(list(arrays), field.type)
         for arrays, field in zip(chunks, schema, strict=True)

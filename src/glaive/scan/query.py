@@ -71,9 +71,12 @@ class Query:
             yield batch
         run.end(rows)
 
-    def pieces(self) -> Iterator[pa.RecordBatch | pa.Table]:
-        """The rows of a scan without filter and order, in the portions that are read."""
-        return pieces(self.view, self.options)
+    def pieces(self, *, coded: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
+        """The rows of a scan without filter and order, in the portions that are read.
+
+        For ``coded`` see :func:`glaive.scan.execute.pieces`.
+        """
+        return pieces(self.view, self.options, coded=coded)
 
     def _stream(self, meter: Meter) -> Iterator[pa.RecordBatch]:
         picked, schema = self._picked(meter), self.view.schema

@@ -74,12 +74,15 @@ class SmallFragments:
     fields: tuple[int, ...]
     column_indices: tuple[int, ...]
 
-    def read(self, view: View) -> tuple[list[list[pa.Array]], list[int]] | None:
+    def read(
+        self, view: View, *, coded: bool = False
+    ) -> tuple[list[list[pa.Array]], list[int]] | None:
         """Chunks per field of the view, and live rows per range.
 
-        ``None`` when the fragments must be read one by one.
+        ``None`` when the fragments must be read one by one. With ``coded``, text may have a
+        dictionary; see :mod:`glaive.file.v2.coded`.
         """
-        found = self._fields(view)
+        found = self._fields(view, coded=coded)
         rows = [one.stop for one in self.ranges]
         if found is None or not any(self.deleted):
             return None if found is None else (found, rows)
@@ -127,7 +130,7 @@ class SmallFragments:
             parts.append(SystemColumns(snapshot, one.position).of(name, rows))
         return number_array(np.concatenate(parts))
 
-    def _fields(self, view: View) -> list[list[pa.Array]] | None:
+    def _fields(self, view: View, *, coded: bool = False) -> list[list[pa.Array]] | None:
         """Chunks per field of the view, deleted rows included."""
         column_of = dict(zip(self.fields, self.column_indices, strict=True))
         try:
@@ -137,7 +140,8 @@ class SmallFragments:
         if files is None:
             return None  # the reader of single files tells what is wrong
         rows = [one.stop for one in self.ranges]
-        return read_small_files(files, rows, view.projection.fields, column_of)
+        fields = view.projection.fields
+        return read_small_files(files, rows, fields, column_of, coded=coded)
 
     def _live(self, view: View) -> NDArray[np.bool_]:
         """One flag per physical row: whether it is not deleted."""

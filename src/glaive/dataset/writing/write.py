@@ -152,6 +152,8 @@ def write_fragments(
     version: str | None = None,
     dictionaries: dict[int, pa.Array] | None = None,
     places: Sequence[DataPlace] = (),
+    *,
+    coded: bool = False,
 ) -> list[Fragment]:
     """Write rows into as many files as needed; one fragment each, without an id yet.
 
@@ -167,6 +169,8 @@ def write_fragments(
         Items of dictionary columns that the files must share; see :class:`Target`.
     places
         Where the files go in turn; to ``store`` when empty.
+    coded
+        Whether text may come with a dictionary, as :func:`glaive.scan.execute.pieces` gives it.
 
     Notes
     -----
@@ -181,12 +185,18 @@ def write_fragments(
     roll.places = tuple(places) or roll.places
     try:
         for piece in rows:
-            roll.write(conform(piece, arrow))
+            roll.write(piece if coded and _fits(piece, arrow) else conform(piece, arrow))
         roll.close()
     except BaseException:
         roll.discard()
         raise
     return roll.fragments
+
+
+def _fits(piece: Rows, schema: pa.Schema) -> bool:
+    from glaive.file.v2.coded import fits_coded
+
+    return fits_coded(piece, schema)
 
 
 def commit_fragments(

@@ -42,6 +42,7 @@ class ArraysWriter(FileV2Writer):
     """A 2.0 file being written (a ``FileWriter``)."""
 
     page_url: ClassVar[str] = "/lance.encodings.ArrayEncoding"
+    keeps_codes: ClassVar[bool] = False
     few_at_once: ClassVar[bool] = False
 
     def __init__(

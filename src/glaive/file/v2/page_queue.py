@@ -16,6 +16,7 @@ from glaive.arrow.build import leaf_bits
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.choose_cut import page_count
 from glaive.encodings.shared_symbols import PageSymbols, SharedSymbols
+from glaive.file.v2.coded import is_coded, plain_bytes
 from glaive.file.v2.columns import Node
 
 __all__ = ["PageJob", "PageQueue", "Symbols"]
@@ -63,7 +64,7 @@ class PageQueue:
     def put(self, array: pa.Array) -> None:
         """Let an array wait."""
         self.arrays.append(array)
-        self.waiting += _weight(array)
+        self.waiting += _weight(array, self.node)
 
     def jobs(self, *, last: bool) -> Iterator[PageJob]:
         """Take out arrays of about a page each; a short rest waits on unless it is the last."""
@@ -85,7 +86,7 @@ class PageQueue:
         group: list[pa.Array] = []
         size = 0
         for array in arrays:
-            weight = _weight(array)
+            weight = _weight(array, self.node)
             if group and size + weight > self.budget * 3 // 2:
                 yield _joined(group)
                 group, size = [], 0
@@ -104,9 +105,12 @@ class PageQueue:
             self.arrays, self.waiting = group, size
 
 
-def _weight(array: pa.Array) -> int:
+def _weight(array: pa.Array, field: Node) -> int:
     """Bytes of an array, and something for one without: levels take room too."""
-    bits, rows = _bits(array.type), len(array)
+    kind: Any = array.type
+    if is_coded(kind, field.type):
+        return max(plain_bytes(array), 1)
+    bits, rows = _bits(kind), len(array)
     size = int(array.nbytes) if bits is None else rows * bits // 8
     return max(size, rows // 8, 1)
 
@@ -118,6 +122,9 @@ def _bits(kind: pa.DataType) -> int | None:
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:
+    if len({array.type for array in arrays}) > 1:  # text with a dictionary, and without
+        plain: Any = next(one.type for one in arrays if not pa.types.is_dictionary(one.type))
+        arrays = [one.cast(plain) for one in arrays]
     joined: pa.Array = concat_arrays(arrays)
     return joined
 

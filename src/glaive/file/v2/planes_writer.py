@@ -30,6 +30,7 @@ class PlanesWriter(FileV2Writer):
     """A 2.3 file being written (a ``FileWriter``)."""
 
     page_url: ClassVar[str] = "/lance.encodings23.PlanarLayout"
+    keeps_codes: ClassVar[bool] = False
     few_at_once: ClassVar[bool] = False
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from glaive.encodings.alike_pages import AlikeChunks, AlikeValues, alike
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import GlaiveError
+from glaive.file.v2.coded import coded_array
 from glaive.file.v2.columns import Node, column_tree
 from glaive.file.v2.container import parse_page_layout
 from glaive.file.v2.unshred import unshred, unshred_flat
@@ -81,6 +82,8 @@ def read_small_files(
     rows: Sequence[int],
     fields: Sequence[Field],
     column_of: Mapping[int, int],
+    *,
+    coded: bool = False,
 ) -> list[list[pa.Array]] | None:
     """Read whole columns of files that have the same columns.
 
@@ -92,6 +95,9 @@ def read_small_files(
         Rows of each file, as the manifest says.
     fields, column_of
         As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
+    coded
+        Whether text keeps the dictionaries of its pages, joined to one; see
+        :mod:`glaive.file.v2.coded`.
 
     Returns
     -------
@@ -105,7 +111,8 @@ def read_small_files(
         batch = SmallBatch.of(files, rows)
         if batch is None:
             return None
-        return gather(batch.read, [column_tree(field, column_of) for field in fields])
+        nodes = [column_tree(field, column_of) for field in fields]
+        return gather(partial(batch.read, coded=coded), nodes)
     except (NotAlikeError, GlaiveError, DecodeError):
         return None  # the reader of single files tells what is wrong
 
@@ -195,10 +202,10 @@ class SmallBatch:
             return None
         return cls(raw, np.array(bases), np.array(rows), footers)
 
-    def read(self, node: Node) -> list[pa.Array]:
-        """A top-level field of all files."""
+    def read(self, node: Node, *, coded: bool = False) -> list[pa.Array]:
+        """A top-level field of all files; ``coded`` as for :func:`read_small_files`."""
         if not node.children:
-            return self._flat(node)
+            return self._flat(node, coded=coded)
         leaves = [self.column(leaf) for leaf in node.leaves()]
         found = []
         for at, rows in enumerate(self.rows.tolist()):
@@ -206,7 +213,7 @@ class SmallBatch:
             found.append(unshred(node, alone, rows, _WHERE))
         return found
 
-    def _flat(self, node: Node) -> list[pa.Array]:
+    def _flat(self, node: Node, *, coded: bool) -> list[pa.Array]:
         """A field without lists and structs: pages of one kin at once, then the others."""
         pages, which = self.column(node)
         kins: dict[AlikeChunks | AlikeValues, int] = {}
@@ -228,7 +235,9 @@ class SmallBatch:
             starts = places[:, :, 0] + self.bases[files][:, None]
             kin_of = [pages[at].kin or kin for at in which[files].tolist()]
             leaf = kin.read(self.data, starts, places[:, :, 1], self.rows[files], kin_of)
-            done.append((files, unshred_flat(node, leaf, _WHERE)))
+            all_of_it = coded and len(files) == len(which)
+            array = coded_array(node, leaf, _WHERE) if all_of_it else None
+            done.append((files, unshred_flat(node, leaf, _WHERE) if array is None else array))
         if len(done) == 1 and len(done[0][0]) == len(which):
             return [done[0][1]]
         found: list[Any] = [None] * len(which)

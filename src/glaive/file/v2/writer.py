@@ -26,6 +26,8 @@ from glaive.file.profile import FormatProfile
 from glaive.file.types import check_types
 from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.blob_writer import BlobWriter
+from glaive.file.v2.coded import fits_coded, is_coded
+from glaive.file.v2.coded_choice import settled
 from glaive.file.v2.column_options import GivenOptions, column_options
 from glaive.file.v2.columns import Node, column_tree, number_columns
 from glaive.file.v2.page_queue import PageJob, PageQueue, Symbols
@@ -84,6 +86,9 @@ class FileV2Writer:
     page_url: ClassVar[str] = "/lance.encodings21.PageLayout"
     """Type of the message that describes a page."""
 
+    keeps_codes: ClassVar[bool] = True
+    """Whether text may keep a dictionary that it comes with; see :mod:`glaive.file.v2.coded`."""
+
     few_at_once: ClassVar[bool] = True
     """Whether a few values become a page as :func:`encode_few` makes it."""
 
@@ -135,7 +140,8 @@ class FileV2Writer:
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows; the columns must be the schema's, in its order."""
-        if not batch.schema.equals(self._arrow, check_metadata=False):
+        same = batch.schema.equals(self._arrow, check_metadata=False)
+        if not same and not fits_coded(batch, self._arrow):
             raise SchemaError(
                 f"batch for {self._where}: expected the columns\n{self._arrow}\n"
                 f"found\n{batch.schema}\nCast the batch to the schema first."
@@ -214,6 +220,8 @@ class FileV2Writer:
         node, arrays = queue.node, queue.arrays
         if not self.few_at_once or len(arrays) != 1 or node.kind != "leaf" or is_blob(node.field):
             return False
+        if is_coded(arrays[0].type, node.type):
+            return False
         page = encode_few(arrays[0], self._options, self._wanted[node.field.id])
         if page is None or node.column is None:
             return False
@@ -229,7 +237,10 @@ class FileV2Writer:
 
     def _encode(self, job: PageJob) -> tuple[PageQueue, list[Columns]]:
         with job:
-            return job.queue, list(self._encode_rows(job.queue.node, job.array, job.symbols))
+            node = job.queue.node
+            wanted = self._wanted.get(node.field.id) if self.keeps_codes else None
+            array = settled(job.array, node.type, wanted)
+            return job.queue, list(self._encode_rows(node, array, job.symbols))
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
         """Encode an array into one page per leaf, or into several where levels are too many."""
