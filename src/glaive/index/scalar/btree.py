@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
@@ -45,18 +44,13 @@ class BTree(IndexKind):
         pages.check(values=None, ids=pa.uint64())
         rows = pages.read(["values", "ids"])
         pages.check_present(rows["ids"])
-        found, kept = moved.apply(addresses_of(rows["ids"]))
+        found, kept = moved.apply(rows["ids"].to_numpy())
         left = rows if kept.all() else rows.take(np.flatnonzero(kept))
         at = left.schema.get_field_index("ids")
         left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
         out.write(PAGES, left)
         out.write(LOOKUP, _bounds(left["values"], per_page, lookup), metadata=lookup.metadata)
         return Remade()
-
-
-def addresses_of(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The values of a column without nulls."""
-    return column.to_numpy().astype(np.uint64, copy=False)
 
 
 def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Table:
