@@ -19,6 +19,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import Rows
 from glaive.dataset.writing.write import find_target, write_fragments
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.file.versions import PROFILES
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
@@ -145,7 +146,9 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         use_cache=False,
         batch_size=options.batch_size,
     )
-    pieces = make_query(Views(dataset.snapshot), reading).pieces()
+    # Writers of such pages take text with the dictionaries that it was read with.
+    coded = getattr(PROFILES[target.version], "pages", None) == "layouts"
+    pieces = make_query(Views(dataset.snapshot), reading).pieces(coded=coded)
     new = write_fragments(
         dataset.store,
         _together(pieces),
@@ -153,6 +156,7 @@ def rewrite(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         writing,
         target.version,
         target.dictionaries,
+        coded=coded,
     )
     new = [one for one in new if one.physical_rows]
     if manifest.uses(Feature.STABLE_ROW_IDS):
