@@ -45,8 +45,17 @@ class IndexFile:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns as they are stored, with their metadata."""
-        return self._file.schema.to_arrow()
+        """The columns as they are stored, with their metadata.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A type is not known.
+        """
+        try:
+            return self._file.schema.to_arrow()
+        except UnsupportedFeatureError as error:
+            raise UnsupportedFeatureError(f"{self.path}: {error}") from error
 
     @cached_property
     def metadata(self) -> dict[str, str]:

@@ -45,7 +45,9 @@ class Inverted(IndexKind):
             return None
         out.copy(segment, METADATA)
         for number in _partitions(file):
-            remap_partition(segment, f"part_{number}", form, moved, out)
+            if not remap_partition(segment, f"part_{number}", form, moved, out):
+                out.abort()
+                return None
         return Remade()
 
 

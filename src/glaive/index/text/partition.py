@@ -34,7 +34,7 @@ from glaive.index.text.postings import (
     encode_postings,
 )
 from glaive.index.text.scores import best_scores, length_codes
-from glaive.index.text.tokens import read_tokens, write_tokens
+from glaive.index.text.tokens import TOKEN_COLUMNS, read_tokens, write_tokens
 
 __all__ = ["remap_partition"]
 
@@ -52,11 +52,20 @@ _STREAM = "_compressed_position"
 _STREAM_AT = "_position_block_offset"
 _POSITION = "_position"
 
+_DOCUMENT_COLUMNS = frozenset(("_rowid", "_num_tokens"))
+_POSTING_COLUMNS = frozenset((_POSTING, _LENGTH, _SCORE, _IMPACTS, _STREAM, _STREAM_AT, _POSITION))
+_KNOWN = _DOCUMENT_COLUMNS | _POSTING_COLUMNS | TOKEN_COLUMNS
+
 
 def remap_partition(
     segment: Segment, name: str, form: Form, moved: AddressMap, out: SegmentWriter
-) -> None:
+) -> bool:
     """Write documents, tokens and postings of the partition whose files begin with ``name``.
+
+    Returns
+    -------
+    bool
+        Whether all columns are known; otherwise the partition is not written.
 
     Raises
     ------
@@ -64,7 +73,10 @@ def remap_partition(
         A file is damaged.
     """
     documents, tokens, postings = (f"{name}_{one}.lance" for one in ("docs", "tokens", "invert"))
-    file = segment.open(documents)
+    opened = [segment.open(one) for one in (documents, tokens, postings)]
+    if any(not _KNOWN.issuperset(one.schema.names) for one in opened):
+        return False
+    file = opened[0]
     file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
     rows = file.read()
     for column in rows.column_names:
@@ -80,13 +92,14 @@ def remap_partition(
         # Documents have the numbers they had: only their rows are elsewhere.
         out.copy(segment, tokens)
         out.copy(segment, postings)
-        return
-    mask = _Lists(segment.open(postings), form, kept, lengths).write(out, postings)
+        return True
+    mask = _Lists(opened[2], form, kept, lengths).write(out, postings)
     if mask.all():
         out.copy(segment, tokens)
-        return
-    file = segment.open(tokens)
-    out.write(tokens, write_tokens(read_tokens(file, len(mask)).kept(mask), file.schema))
+        return True
+    kept_tokens = read_tokens(opened[1], len(mask)).kept(mask)
+    out.write(tokens, write_tokens(kept_tokens, opened[1].schema))
+    return True
 
 
 class _Lists:

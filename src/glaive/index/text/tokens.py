@@ -17,13 +17,16 @@ from glaive.index.segment import IndexFile
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.fst_write import write_fst
 
-__all__ = ["Tokens", "read_tokens", "write_tokens"]
+__all__ = ["TOKEN_COLUMNS", "Tokens", "read_tokens", "write_tokens"]
 
 _SET = "_token_fst_bytes"
 _COUNT = "_token_next_id"
 _BYTES = "_token_total_length"
 _TEXT = "_token"
 _NUMBER = "_token_id"
+
+TOKEN_COLUMNS = frozenset((_SET, _COUNT, _BYTES, _TEXT, _NUMBER))
+"""Columns of either form."""
 
 
 class Tokens(NamedTuple):
