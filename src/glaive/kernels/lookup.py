@@ -124,27 +124,29 @@ class TextTable:
             return _index_in(_as_arrow(texts, count), _as_arrow(self.texts, self.count))
         from glaive.kernels.loops import lookup as loops
 
-        slots, hashes, _ = self._entered
+        slots, hashes, _, sieve = self._entered
         found = np.empty(count, np.int64)
         if count:
             loops.find_texts(
                 *_addresses(self.texts), address(hashes), address(slots),
-                len(slots).bit_length() - 1, *_addresses(texts), count, address(found),
+                len(slots).bit_length() - 1, address(sieve), *_addresses(texts), count,
+                address(found),
             )  # fmt: skip
         return found
 
     @cached_property
-    def _entered(self) -> tuple[NDArray[np.uint32], UInt64s, Int64s]:
+    def _entered(self) -> tuple[NDArray[np.uint32], UInt64s, Int64s, NDArray[np.uint8]]:
         from glaive.kernels.loops import lookup as loops
 
         slots, bits = _slots(self.count)
         hashes, firsts = np.empty(self.count, np.uint64), np.empty(self.count, np.int64)
+        sieve = np.zeros(len(slots), np.uint8)
         if self.count:
             loops.build_texts(
                 *_addresses(self.texts), self.count, address(hashes), address(slots), bits,
-                address(firsts),
+                address(sieve), address(firsts),
             )  # fmt: skip
-        return slots, hashes, firsts
+        return slots, hashes, firsts, sieve
 
 
 def _check_count(count: int) -> None:

@@ -74,7 +74,8 @@ def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
     sizes = sizes.astype(np.int64)
     within = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     words = np.repeat(lows, sizes) + within.astype(np.uint64)
-    return words if bits == 64 else words & np.uint64((1 << bits) - 1)
+    kept: UInt64s = words & np.uint64((1 << bits) - 1)
+    return kept
 
 
 def marks_of(bits: int, lows: UInt64s, spans: UInt64s) -> Marks | None:
@@ -90,16 +91,18 @@ def marks_of(bits: int, lows: UInt64s, spans: UInt64s) -> Marks | None:
     top = (1 << bits) - int(gaps.max())
     if top > max(_NEAR, _SHARE * len(lows)) or top >= _MOST:
         return None
-    starts = ((np.roll(lows, -first) - np.uint64(base)) & full).astype(np.int64)
     room = (top // 32 + 1) * 32  # loops read 32 bits at a time
-    if (spans > 0).any():
+    words = words_of(bits, np.roll(lows, -first), np.roll(spans, -first))
+    if words is None:
+        starts = ((lows - np.uint64(base)) & full).astype(np.int64)
         steps = np.zeros(room + 1, np.int8)
         steps[starts] = 1
-        steps[starts + np.roll(spans, -first).astype(np.int64) + 1] -= 1
+        steps[starts + spans.astype(np.int64) + 1] -= 1
         flags = np.cumsum(steps[:room], dtype=np.int8).view(np.bool_)
         return Marks(np.packbits(flags, bitorder="little"), base, top)
-    owner = starts >> 3
-    values = np.left_shift(1, (starts & 7).astype(np.uint8), dtype=np.uint8)
+    places = ((words - np.uint64(base)) & full).astype(np.int64)
+    owner = places >> 3
+    values = np.left_shift(1, (places & 7).astype(np.uint8), dtype=np.uint8)
     edges = np.flatnonzero(np.diff(owner, prepend=-1))
     found = np.zeros(room // 8, np.uint8)
     found[owner[edges]] = np.bitwise_or.reduceat(values, edges)

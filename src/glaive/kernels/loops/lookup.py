@@ -1,7 +1,8 @@
 """Loops that find words and texts in a table of them. Doors: ``glaive.kernels.lookup``.
 
 Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
-slots, at least twice as many as keys.
+slots, at least twice as many as keys. Texts have a sieve of eight bits per slot as well: where
+the bit of a hash is not set, no key has it, which is known without a look at slots.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    store_u8,
     store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
-from glaive.kernels.loops.xxh64 import xxh64
 
 __all__ = ["build_texts", "build_words", "find_texts", "find_words", "number_of"]
 
@@ -66,6 +67,36 @@ def find_words(words: int, slots: int, bits: int, asked: int, count: int, target
     for i in range(count):
         number = number_of(words, slots, bits, load_u64(asked + 8 * i))
         store_u64(target + 8 * i, np.uint64(number))
+
+
+@loop
+def text_hash(text: int, size: int) -> np.uint64:
+    """A hash of a text, of which nothing else is read."""
+    state = np.uint64(size) * MIX
+    if size >= 8:
+        at = text
+        last = text + size - 8
+        while at < last:
+            state = (state ^ load_u64(at)) * MIX
+            state ^= state >> np.uint64(32)
+            at += 8
+        state ^= load_u64(last)
+    elif size >= 4:
+        high = np.uint64(load_u32(text + size - 4)) << np.uint64(32)
+        state ^= high | np.uint64(load_u32(text))
+    elif size > 0:
+        middle = np.uint64(load_u8(text + (size >> 1))) << np.uint64(8)
+        last_one = np.uint64(load_u8(text + size - 1)) << np.uint64(16)
+        state ^= last_one | middle | np.uint64(load_u8(text))
+    state *= MIX
+    state ^= state >> np.uint64(32)
+    return state * MIX
+
+
+@loop
+def sieve_place(value: np.uint64, bits: int) -> int:
+    """Which bit of the sieve a hash has."""
+    return np.int64((value >> np.uint64(16)) & np.uint64((np.int64(8) << bits) - 1))
 
 
 @loop
@@ -119,14 +150,17 @@ def build_texts(
     hashes: int,
     slots: int,
     bits: int,
+    sieve: int,
     firsts: int,
 ) -> None:
     """Enter texts and their hashes; ``firsts`` gets the number of the first equal one."""
     for i in range(count):
         start = load_offset(offsets + width * i, width)
         size = load_offset(offsets + width * (i + 1), width) - start
-        value = xxh64(data + start, size)
+        value = text_hash(data + start, size)
         store_u64(hashes + 8 * i, value)
+        place = sieve_place(value, bits)
+        store_u8(sieve + (place >> 3), load_u8(sieve + (place >> 3)) | (1 << (place & 7)))
         slot = text_at(offsets, width, data, hashes, slots, bits, data + start, size, value)
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0:
@@ -143,6 +177,7 @@ def find_texts(
     hashes: int,
     slots: int,
     bits: int,
+    sieve: int,
     asked: int,
     asked_width: int,
     asked_data: int,
@@ -155,8 +190,11 @@ def find_texts(
         stop = load_offset(asked + asked_width * (i + 1), asked_width)
         text = asked_data + start
         size = stop - start
-        value = xxh64(text, size)
-        slot = text_at(offsets, width, data, hashes, slots, bits, text, size, value)
-        number = np.int64(load_u32(slots + 4 * slot)) - 1
+        value = text_hash(text, size)
+        place = sieve_place(value, bits)
+        number = np.int64(-1)
+        if (load_u8(sieve + (place >> 3)) >> (place & 7)) & 1:
+            slot = text_at(offsets, width, data, hashes, slots, bits, text, size, value)
+            number = np.int64(load_u32(slots + 4 * slot)) - 1
         store_u64(target + 8 * i, np.uint64(number))
         start = stop
