@@ -4,9 +4,9 @@ GlaiveError
 ├── FormatError(ValueError)              the bytes do not follow the format
 │   ├── CorruptFileError                 a length, offset or checksum cannot be right
 │   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
-│   └── UnsupportedFeatureError(NotImplementedError)   well-formed, but not done here
-├── SchemaError(ValueError, TypeError)   types or columns do not fit the dataset or the version
-├── OptionError(ValueError, TypeError)   an option does not exist or has a value it cannot have
+│   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not done here
+├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
+├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
 │   ├── CommitContentionError            retries used up; nothing is wrong, try again
@@ -19,14 +19,18 @@ GlaiveError
 │   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
 │   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
-│   └── ColumnNotFoundError(KeyError, ValueError)    no such column; names the closest ones
-├── FilterError(ValueError)              an expression cannot be understood, or not be computed
+│   └── ColumnNotFoundError(KeyError, ValueError, OSError)    no such column; names close ones
+├── FilterError(ValueError, OSError)     an expression cannot be understood, or not be computed
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
-├── RowIndexError(IndexError)            a row position, id or address beyond the rows there are
+├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
 └── MissingDependencyError(ImportError)  something the task needs is not installed
+
+Beside the class that says what is wrong, errors have the built-in ones that pylance raises in
+the same place, so that ``except`` clauses written for it go on catching them; for it, input
+that is wrong is an ``OSError``.
 """
 
 from __future__ import annotations
@@ -130,15 +134,15 @@ class NotLanceError(FormatError):
     """The bytes are not a Lance file or manifest at all."""
 
 
-class UnsupportedFeatureError(FormatError, NotImplementedError):
+class UnsupportedFeatureError(FormatError, NotImplementedError, OSError):
     """Well-formed, but beyond what this reader or this format version does."""
 
 
-class SchemaError(GlaiveError, ValueError, TypeError):
+class SchemaError(GlaiveError, ValueError, TypeError, OSError):
     """Types or columns do not fit what the dataset or the format version takes."""
 
 
-class OptionError(GlaiveError, ValueError, TypeError):
+class OptionError(GlaiveError, ValueError, TypeError, OSError):
     """An option does not exist or has a value it cannot have."""
 
 
@@ -226,7 +230,7 @@ class IndexNotFoundError(NotFoundError, KeyError, RuntimeError):
     """No such index; the message names those there are."""
 
 
-class ColumnNotFoundError(NotFoundError, KeyError, ValueError):
+class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
     """No such column; the message names the closest ones."""
 
     @classmethod
@@ -241,7 +245,7 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError):
         return cls(f"unknown column {name!r} (in {where}){hint} Columns: {shown}")
 
 
-class FilterError(GlaiveError, ValueError):
+class FilterError(GlaiveError, ValueError, OSError):
     """A filter or a computed column cannot be understood, or not be computed."""
 
 
@@ -249,7 +253,7 @@ class FilterColumnError(FilterError, ColumnNotFoundError):
     """An expression names a column that is not there; the message names the closest ones."""
 
 
-class RowIndexError(GlaiveError, IndexError):
+class RowIndexError(GlaiveError, IndexError, ValueError, OSError):
     """A row position, id or address lies beyond the rows there are."""
 
 

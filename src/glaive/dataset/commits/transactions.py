@@ -10,9 +10,15 @@ from uuid import uuid4
 from glaive.dataset.commits.commit import MESSAGE
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.shown_operation import as_users_see_it
-from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import (
+    DatasetNotFoundError,
+    OptionError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from glaive.format import transaction as stored
 from glaive.format.manifest import Manifest, decode_manifest
+from glaive.format.paths import DETACHED
 from glaive.io.store import ObjectStore
 from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
@@ -150,8 +156,7 @@ def commit_by_hand(
     if message is not None:
         properties = {**transaction.properties, MESSAGE: message}
         transaction = replace(transaction, properties=properties)
-    if not isinstance(transaction.operation, Overwrite):
-        open_latest(store)  # says so if there is no dataset
+    _check_version(store, transaction)
     if base is not None and base.version < transaction.read_version:
         base = None
     return commit_transaction(store, transaction, base=base, options=options)
@@ -173,6 +178,7 @@ def commit_together(
         One of them is no append.
     """
     merged = merge_transactions([one.to_table() for one in transactions])
+    _check_version(store, merged)
     if base is not None and base.version < merged.read_version:
         base = None
     manifest = commit_transaction(store, merged, base=base, options=options)
@@ -182,6 +188,21 @@ def commit_together(
         merged.uuid,
         dict(merged.properties),
     )
+
+
+def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:
+    """See that there is a dataset, unless one is made, and the version it was made for."""
+    try:
+        newest = open_latest(store).version
+    except DatasetNotFoundError:
+        if isinstance(transaction.operation, Overwrite):
+            return
+        raise
+    if newest < transaction.read_version < DETACHED:
+        raise VersionNotFoundError(
+            f"read_version: no version {transaction.read_version} of {store.uri}; the newest is "
+            f"{newest}"
+        )
 
 
 def _newest(store: ObjectStore) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from glaive.errors import ObjectNotFoundError, StoreError
+from glaive.errors import GlaiveError, ObjectNotFoundError, StoreError
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["SqliteManifestStore"]
@@ -135,7 +135,7 @@ class SqliteManifestStore:
                 if write:
                     connection.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
-            if isinstance(error, StoreError):
+            if isinstance(error, GlaiveError):
                 raise
             raise StoreError(
                 f"the manifest store {self.path} failed: {error}. Check the file, its permissions "
