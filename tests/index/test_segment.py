@@ -102,7 +102,7 @@ class TestDamage:
     @pytest.fixture
     def file(self, store: ObjectStore) -> IndexFile:
         writer = SegmentWriter(store, V2)
-        writer.write("a.lance", ROWS, metadata={"n": "-1", "big": "9" * 30})
+        writer.write("a.lance", ROWS, metadata={"n": "-1", "big": "9" * 30, "two": "2"})
         return segment_of(writer).open("a.lance")
 
     def test_columns_of_other_types(self, file: IndexFile) -> None:
@@ -114,6 +114,9 @@ class TestDamage:
 
     def test_numbers_that_are_none(self, file: IndexFile) -> None:
         assert file.number("absent", 7) == 7
+        assert file.number("two", least=2) == 2
+        with pytest.raises(CorruptFileError, match=r"'two'.*from 3 on, found '2'"):
+            file.number("two", least=3)
         for key in ("absent", "n", "big", "own"):
             with pytest.raises(CorruptFileError, match=key):
                 file.number(key)

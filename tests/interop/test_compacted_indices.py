@@ -271,6 +271,7 @@ def test_both_leave_the_same(tmp_path: Path, kind: str, stable: bool, version: s
         remade = KINDS[kind].remade and not (stable and KINDS[kind].holds_ids)
         assert (entries(copy)[0].uuid != before[0].uuid) == remade
         lost = not (KINDS[kind].remade or (stable and KINDS[kind].holds_ids))
+        glaive.dataset(copy).validate()
         check_answers(copy, kind, uses_index=not lost and kind != "rtree")
     assert found[0] == found[1]
 
@@ -588,6 +589,21 @@ def test_indices_of_a_clone_are_made_anew_in_the_clone(tmp_path: Path) -> None:
     glaive.dataset(clone).optimize.compact_files()
     assert not entries(clone)[0].HasField("base_id")
     assert check_answers(clone, "btree") == check_answers(path, "btree")
+
+
+@pytest.mark.spec("remap-1")
+def test_indices_of_a_branch_are_made_anew_in_the_branch(tmp_path: Path) -> None:
+    path = make(tmp_path / "d", "btree", more=())
+    branch = glaive.dataset(path).create_branch("b")
+    branch.optimize.compact_files()
+    (entry,) = (one for one in branch.manifest.indices if one.fields)
+    assert not entry.HasField("base_id")
+    folder = Path(path, "tree", "b", "_indices", str(UUID(bytes=entry.uuid.uuid)))
+    assert len(list(folder.iterdir())) == 2
+    scanner = lance.dataset(path).checkout_version(("b", None)).scanner(filter="a = 5")
+    assert _uses_index(scanner)
+    assert scanner.to_table()["i"].to_pylist() == [5]
+    check_answers(path, "btree")
 
 
 class TestOtherWriters:

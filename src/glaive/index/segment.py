@@ -116,20 +116,24 @@ class IndexFile:
                 where=self.path,
             )
 
-    def number(self, key: str, default: int | None = None) -> int:
+    def number(self, key: str, default: int | None = None, least: int = 0) -> int:
         """A whole number of the metadata.
 
         Raises
         ------
         CorruptFileError
-            It is absent and there is no default, or is no number.
+            It is absent and there is no default, or is no number, or too small a one.
         """
         text = self.metadata.get(key)
         if text is None and default is not None:
             return default
-        if text is None or not (text.isascii() and text.isdecimal() and len(text) < 19):
+        sound = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
+        if text is None or not sound or int(text) < least:
             raise CorruptFileError(
-                f"metadata {key!r}", expected="a whole number", found=repr(text), where=self.path
+                f"metadata {key!r}",
+                expected=f"a whole number from {least} on",
+                found=repr(text),
+                where=self.path,
             )
         return int(text)
 

@@ -39,7 +39,7 @@ class BTree(IndexKind):
                 f"{lookup.path}: this version of glaive does not make B-trees of several "
                 "ranges anew; drop the index, compact, and build it again"
             )
-        per_page = max(1, lookup.number("batch_size", _PAGE_ROWS))
+        per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
         pages = segment.open(PAGES)
         pages.check(values=None, ids=pa.uint64())
         rows = pages.read(["values", "ids"])

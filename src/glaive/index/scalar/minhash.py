@@ -60,7 +60,7 @@ class MinHash(IndexKind):
         held = np.flatnonzero(kept[numbers])
         keys = bands["band_key"].to_numpy()[held]
         renumbered = (np.cumsum(kept) - 1).astype(np.uint32)[numbers[held]]
-        per_page = max(1, file.number(PAGE_ROWS, _PAGE_ROWS))
+        per_page = file.number(PAGE_ROWS, _PAGE_ROWS, least=1)
         lasts = keys[np.minimum(np.arange(0, len(keys), per_page) + per_page, len(keys)) - 1]
         metadata = {key: value for key, value in file.metadata.items() if key != PAGE_TABLE}
         out.write(
