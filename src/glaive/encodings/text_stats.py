@@ -44,6 +44,9 @@ MIN_SAMPLE = 1024
 UNIQUE_SHARE = 0.98
 """Share of distinct values in the sample from which a dictionary is hopeless."""
 
+FEW_SHARE = 0.9
+"""Share of distinct values in a quarter of the sample below which all of it would have less."""
+
 
 @dataclass(frozen=True)
 class VariableStats:
@@ -114,15 +117,24 @@ def likely_items(block: Variable | FixedWidth) -> int | None:
     if block.count < MIN_VALUES:
         return None
     seen, once = _sampled(block)
-    if _is_hopeless(block, seen):
+    if block.count >= MIN_SAMPLE and seen >= UNIQUE_SHARE * min(block.count, SAMPLE):
         return None
     items = _scaled(block, seen, once)
     return items if items <= min(MAX_ITEMS, block.count // 2) else None
 
 
-def _is_hopeless(block: Variable | FixedWidth, seen: int) -> bool:
-    """Whether nearly all values of the sample differ."""
-    return block.count >= MIN_SAMPLE and seen >= UNIQUE_SHARE * min(block.count, SAMPLE)
+def _is_hopeless(block: Variable | FixedWidth) -> bool:
+    """Whether nearly all values of a sample differ; a quarter of it may say enough."""
+    count = block.count
+    if count < MIN_SAMPLE:
+        return False
+    rows = _spread_rows(count)
+    if count > SAMPLE:
+        some = rows[:: SAMPLE // MIN_SAMPLE]
+        seen = len(_occurrences(block, some))
+        if seen == len(some) or seen < FEW_SHARE * len(some):
+            return seen == len(some)
+    return len(_occurrences(block, rows)) >= UNIQUE_SHARE * len(rows)
 
 
 def _scaled(block: Variable | FixedWidth, seen: int, once: int) -> int:
@@ -148,7 +160,7 @@ def build_dictionary(
     count = block.count
     if count < MIN_VALUES:
         return None
-    if count >= MIN_SAMPLE and _is_hopeless(block, _sampled(block)[0]):
+    if _is_hopeless(block):
         return None
     most = min(most, count // divisor)
     made: Dictionary | None = None
@@ -191,17 +203,23 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
 
     Where a quarter of the sample has no value twice, all of it counts as distinct.
     """
-    count = block.count
+    rows = _spread_rows(block.count)
+    if block.count > SAMPLE:
+        some = rows[:: SAMPLE // MIN_SAMPLE]
+        if len(_occurrences(block, some)) == len(some):
+            return len(rows), len(rows)
+    times = _occurrences(block, rows)
+    return len(times), int((times == 1).sum())
+
+
+def _spread_rows(count: int) -> NDArray[np.int64]:
+    """Rows of the sample of so many."""
     taken = min(count, SAMPLE)
     rows = np.arange(taken, dtype=np.int64) * count // taken
     # Even steps would see the same place of every period; the shifts are the same each run.
     if count > SAMPLE:
         rows += np.arange(taken) * 7919 % (count // taken)
-        first = np.ascontiguousarray(rows[:: SAMPLE // MIN_SAMPLE])
-        if len(_occurrences(block, first)) == len(first):
-            return taken, taken
-    times = _occurrences(block, rows)
-    return len(times), int((times == 1).sum())
+    return rows
 
 
 def _occurrences(block: Variable | FixedWidth, rows: NDArray[np.int64]) -> NDArray[np.int64]:

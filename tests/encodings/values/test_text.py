@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings import text_stats
 from glaive.encodings.expand import expand
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
@@ -23,6 +24,8 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.hashing import NumberedStrings, number_strings
+from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
 
@@ -196,6 +199,31 @@ def test_a_dictionary_needs_repetition(count: int, distinct: int, *, pays: bool)
     if found is not None:
         assert found.items.count == distinct
         assert values(expand(found)) == values(block)
+
+
+@pytest.mark.parametrize(
+    ("distinct", "looked_at", "pays"),
+    [
+        (300, [1024, 30_000], True),
+        (9_000, [1024, 4096, 30_000], True),
+        (1_000_000, [1024, 4096], False),
+        (10**15, [1024], False),
+    ],
+)
+def test_a_quarter_of_the_sample_may_say_enough(
+    monkeypatch: pytest.MonkeyPatch, distinct: int, looked_at: list[int], *, pays: bool
+) -> None:
+    numbered: list[int] = []
+
+    def number(strings: Strings, count: int, most: int, most_bytes: int) -> NumberedStrings | None:
+        numbered.append(count)
+        return number_strings(strings, count, most, most_bytes)
+
+    monkeypatch.setattr(text_stats, "number_strings", number)
+    rows = np.random.default_rng(12).integers(0, distinct, 30_000)
+    found = build_dictionary(of([b"value %016d" % row for row in rows]))
+    assert (found is not None) is pays
+    assert numbered == looked_at
 
 
 def test_a_dictionary_needs_few_enough_items_and_bytes() -> None:
