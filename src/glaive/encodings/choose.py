@@ -24,7 +24,12 @@ from glaive.encodings.choose_fixed import fixed_encoding
 from glaive.encodings.choose_packed import encode_packed_page
 from glaive.encodings.choose_runs import with_packed_runs
 from glaive.encodings.choose_text import mini_text_encoding, zip_text_encoding
-from glaive.encodings.choose_tiny import MINIBLOCK_MAX_VALUE, MOST_TINY, encode_tiny_page
+from glaive.encodings.choose_tiny import (
+    MINIBLOCK_MAX_VALUE,
+    MOST_TINY,
+    encode_tiny_page,
+    plain_page,
+)
 from glaive.encodings.compression import Scheme
 from glaive.encodings.level_choice import choose_level_encoding
 from glaive.encodings.levels import Levels, flat_levels
@@ -40,7 +45,7 @@ from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.errors import SchemaError
 
-__all__ = ["PageOptions", "encode_page", "single_value"]
+__all__ = ["PageOptions", "encode_few", "encode_page", "single_value"]
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
@@ -72,17 +77,24 @@ def encode_few(
     What :func:`encode_page` would make of them; ``None`` when there is something to choose.
     """
     rows = len(array)
-    if rows > MOST_TINY:
+    if rows > MOST_TINY or not _is_free(wanted):
         return None
+    plain = plain_page(array)
+    if plain is not None:
+        return plain
     return _tiny(array, flat_levels(rows, validity_flags(array)), rows, options, wanted)
 
 
 def _tiny(
     array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
 ) -> EncodedPage | None:
-    if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
+    if not _is_free(wanted):
         return None
     return encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
+
+
+def _is_free(wanted: EncodingOptions) -> bool:
+    return wanted.structural_encoding is None and wanted.minichunk_size is None
 
 
 def encode_page(

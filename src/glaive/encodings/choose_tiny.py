@@ -17,14 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.arrow.build import block_from_array
+from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.levels import Levels
 from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["MINIBLOCK_MAX_VALUE", "MOST_TINY", "encode_tiny_page"]
+__all__ = ["MINIBLOCK_MAX_VALUE", "MOST_TINY", "encode_tiny_page", "plain_page"]
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
@@ -35,6 +35,7 @@ _TINY = 512
 MOST_TINY = 8 * _TINY
 """Values of such a page at most: single bits."""
 
+_ALL_VALID = (Layer.ALL_VALID_ITEM,)
 _LEVEL_BITS = 16
 _SMALL, _LARGE = 2, 4
 """Bytes of a chunk word."""
@@ -73,6 +74,25 @@ def encode_tiny_page(
         if found is not None:
             return _one_chunk(found, Plain(block.offset_bits), count, levels, rows, width)
     return None
+
+
+def plain_page(array: pa.Array) -> EncodedPage | None:
+    """The same page of fixed-width values of whole bytes without nulls, and of no others."""
+    width, rows = _whole_bytes(array.type), len(array)
+    if not 0 < rows * width <= _TINY or array.null_count:
+        return None
+    values: Any = array.buffers()[1]
+    layout = _plain_layout(8 * width, _ALL_VALID, rows)
+    return EncodedPage(layout, [values.slice(array.offset * width, rows * width)], rows)
+
+
+@lru_cache(maxsize=256)
+def _whole_bytes(kind: pa.DataType) -> int:
+    """Bytes of a value of a plain type of fixed width; 0 for other types."""
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
+        return 0
+    bits = None if pa.types.is_dictionary(kind) else leaf_bits(kind)
+    return 0 if bits is None or bits % 8 else bits // 8
 
 
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:

@@ -2,7 +2,8 @@
 
 Everything that becomes visible becomes so in one step: it is written under a temporary name
 in its own directory and then linked (``create``) or renamed (``overwrite``) into place.
-Temporary files are named ``.<name>.<random>.tmp``; listings leave them out.
+Temporary files are named ``.<name>.<random>.tmp``; listings leave them out. Small files with
+names that nobody knows yet need none (:meth:`LocalStore.put_new`).
 """
 
 from __future__ import annotations

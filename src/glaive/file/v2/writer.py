@@ -146,6 +146,9 @@ class FileV2Writer:
                 f"batch for {self._where}: expected the columns\n{self._arrow}\n"
                 f"found\n{batch.schema}\nCast the batch to the schema first."
             )
+        if batch.num_rows <= _FEW_ROWS and isinstance(batch, pa.Table):
+            pieces = batch.to_batches()  # columns of batches are had at less cost
+            batch = pieces[0] if len(pieces) == 1 else batch
         columns: list[Any] = list(batch.columns)
         for field, queue, column in zip(self._given, self._queues, columns, strict=True):
             if not queue.node.nullable and column.null_count:
