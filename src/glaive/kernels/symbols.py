@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from operator import add
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -85,8 +86,13 @@ class SymbolTable:
         if sizes and not 1 <= min(sizes) <= max(sizes) <= MAX_SYMBOL_BYTES:
             found = f"{min(sizes)} to {max(sizes)}"
             raise _corrupt(f"symbols of 1 to {MAX_SYMBOL_BYTES} bytes", found, where)
-        symbols = (table[8 + 8 * i : 8 + 8 * i + size] for i, size in enumerate(sizes))
-        return cls(tuple(symbols), bool(header & _SWITCH))
+        starts = range(8, at, 8)
+        symbols = map(table.__getitem__, map(slice, starts, map(add, starts, sizes)))
+        made = cls(tuple(symbols), bool(header & _SWITCH))
+        # A page is opened to be decoded.
+        lengths = np.frombuffer(sizes, np.uint8).astype(np.int64)
+        made._keep(np.frombuffer(table, "<u8", count, 8), lengths)
+        return made
 
     @classmethod
     def of(cls, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> SymbolTable:
@@ -95,13 +101,17 @@ class SymbolTable:
         at = range(0, len(raw), 8)
         made = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
         # What the encoder asks for is at hand.
+        made._keep(words, sizes)
+        return made
+
+    def _keep(self, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> None:
+        """Put down ``words`` and ``lengths``; bytes of a word behind its symbol do not count."""
         bits = (8 * sizes).astype(np.uint64)
         kept = np.zeros(256, np.uint64)
         kept[: len(words)] = words & (~np.uint64(0) >> (np.uint64(64) - bits))
         lengths = np.full(256, NO_LENGTH, np.int64)
         lengths[: len(sizes)] = sizes
-        vars(made).update(words=kept, lengths=lengths)
-        return made
+        vars(self).update(words=kept, lengths=lengths)
 
     def to_bytes(self) -> bytes:
         """Write the table in its 2312 bytes."""

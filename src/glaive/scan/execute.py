@@ -75,7 +75,7 @@ def pieces(
 ) -> Iterator[pa.RecordBatch | pa.Table]:
     """The rows of a scan as they come, in order: for those who need no batches of a size.
 
-    Runs of small fragments are tables. Memory: that of :func:`stream`, or about 100 MB for
+    Runs of small fragments are tables. Memory: that of :func:`stream`, or about 50 MB for
     such a run. With ``coded``, text may have a dictionary; see :mod:`glaive.file.v2.coded`.
     """
     plan = plan_scan(view.snapshot, options)

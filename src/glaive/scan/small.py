@@ -40,8 +40,8 @@ _MOST = 1024
 _MOST_BYTES = 8 * 1024 * 1024
 """Fragments and bytes read at a time."""
 
-_LARGE_BYTES = 32 * 1024 * 1024
-_LARGE_DECODED = 64 * 1024 * 1024
+_LARGE_BYTES = 16 * 1024 * 1024
+_LARGE_DECODED = 32 * 1024 * 1024
 """The same, and decoded bytes about, for those who keep as much waiting anyway."""
 
 _WHOLE_BYTES = 512 * 1024
