@@ -96,6 +96,7 @@ DATASET_PARTS = (
     "changing",
     "columns_part",
     "committing",
+    "indices_part",
     "managing",
     "dataset",
 )

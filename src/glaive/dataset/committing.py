@@ -8,8 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.opening import check_options, refuse_base_params
-from glaive.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from glaive.dataset.commits.lance_operation import LanceOperation
@@ -87,28 +85,13 @@ class Committing(OpenedVersion):
         UnsupportedFeatureError
             An option is not supported.
         """
-        from glaive.dataset.commits.place import CommitPlace, commit_options
+        from glaive.dataset.commits.place import CommitPlace, commit_options, refuse
 
-        if options:
-            check_options("commit", options, cls.commit)
-        if namespace_client is not None or table_id is not None:
-            raise UnsupportedFeatureError(
-                "commit: namespace_client and table_id are not supported. Open the dataset with "
-                "them, glaive.dataset(namespace_client=..., table_id=...), and give it as base_uri."
-            )
-        if namespace_client_managed_versioning:
-            raise UnsupportedFeatureError(
-                "commit: versions that a namespace registers are not supported"
-            )
-        refuse_base_params("commit", base_store_params)
+        catalogue = (namespace_client, table_id, namespace_client_managed_versioning)
+        refuse(cls.commit, options, base_store_params, catalogue)
         place = CommitPlace.of(base_uri, storage_options, commit_lock)
-        limits = commit_options(
-            max_retries,
-            commit_timeout,
-            detached=detached,
-            stable=enable_stable_row_ids,
-            v2_paths=enable_v2_manifest_paths,
-        )
+        kind = (enable_stable_row_ids, enable_v2_manifest_paths)
+        limits = commit_options(max_retries, commit_timeout, detached, *kind)
         made = place.commit(operation, read_version, commit_message, limits)
         return place.opened(cls, made)
 
@@ -135,15 +118,12 @@ class Committing(OpenedVersion):
         UnsupportedFeatureError
             One of them is no append.
         """
-        from glaive.dataset.commits.place import CommitPlace, commit_options
+        from glaive.dataset.commits.place import CommitPlace, commit_options, refuse
 
-        if options:
-            check_options("commit_batch", options, cls.commit_batch)
-        refuse_base_params("commit_batch", base_store_params)
+        refuse(cls.commit_batch, options, base_store_params)
         place = CommitPlace.of(dest, storage_options, commit_lock)
-        limits = commit_options(
-            max_retries, commit_timeout, detached=detached, v2_paths=enable_v2_manifest_paths
-        )
+        kind = (None, enable_v2_manifest_paths)
+        limits = commit_options(max_retries, commit_timeout, detached, *kind)
         made, merged = place.commit_together(transactions, limits)
         return {"dataset": place.opened(cls, made), "merged": merged}
 

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from glaive.dataset.commits.transactions import Transaction, commit_by_hand, commit_together
 from glaive.dataset.opened import OpenedVersion
-from glaive.errors import OptionError
+from glaive.dataset.opening import check_options, refuse_base_params
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.table.protocol import CommitOptions
 from glaive.table.root import CommitLock, guarded, open_root
 
-__all__ = ["CommitPlace", "commit_options"]
+__all__ = ["CommitPlace", "commit_options", "refuse"]
 
 D = TypeVar("D", bound=OpenedVersion)
 
@@ -72,12 +73,35 @@ class CommitPlace:
         )
 
 
+def refuse(
+    method: Any,
+    unknown: Mapping[str, object],
+    base_store_params: object,
+    catalogue: Sequence[object] = (),
+) -> None:
+    """Say that options of a commit do not exist, or are not supported.
+
+    Raises
+    ------
+    OptionError, UnsupportedFeatureError
+        There is one.
+    """
+    name = method.__name__
+    check_options(name, unknown, method)
+    refuse_base_params(name, base_store_params)
+    if any(one is not None and one is not False for one in catalogue):
+        raise UnsupportedFeatureError(
+            f"{name}: namespace_client, table_id and namespace_client_managed_versioning are not "
+            "supported. Open the dataset with them, glaive.dataset(namespace_client=..., "
+            "table_id=...), and give it as base_uri."
+        )
+
+
 def commit_options(
     max_retries: int,
     commit_timeout: object,
-    *,
     detached: bool | None,
-    stable: bool | None = None,
+    stable: bool | None,
     v2_paths: bool | None,
 ) -> CommitOptions:
     """What users say of a commit, checked.
