@@ -8,9 +8,10 @@ import pickle
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 import lance
@@ -349,6 +350,24 @@ def test_each_segment_follows_its_own_fragments(tmp_path: Path, kind: str, stabl
     assert found[0] == found[1]
 
 
+def test_both_say_the_same_of_indices_in_the_transaction(tmp_path: Path) -> None:
+    path = make(tmp_path / "d", "btree", more=())
+    index(path, "zonemap")
+    index(path, "json")
+    found = []
+    for library, copy in both(path):
+        library.dataset(copy).optimize.compact_files()
+        # Pylance fails to show such a transaction, its own ones too.
+        dataset = glaive.dataset(copy)
+        operation: Any = dataset.read_transaction(dataset.version).operation
+        changes = [asdict(one) for one in operation.rewritten_indices]
+        new = [one.pop("new_id") for one in changes]
+        assert set(new) < {str(UUID(bytes=one.uuid.uuid)) for one in entries(copy)}
+        found.append(changes)
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+
+
 def test_segments_without_moved_rows_stay(tmp_path: Path) -> None:
     path = make(tmp_path / "d", "btree", sizes=(20, 20), more=(3, 3), deleted=None)
     found = []
@@ -561,6 +580,13 @@ class TestMapsOfEarlierMoves:
         assert len(glaive.dataset(path).get_fragments()) == 1
         check_answers(path, "bitmap")
 
+    def test_the_configuration_may_defer(self, tmp_path: Path) -> None:
+        path = make(tmp_path / "d", "btree", more=())
+        glaive.dataset(path).update_config({"lance.compaction.defer_index_remap": "true"})
+        glaive.dataset(path).optimize.compact_files()
+        assert len(glaive.dataset(path).manifest.indices) == 2
+        check_answers(path, "btree")
+
     def test_what_is_deferred_is_decided_at_the_commit(self, tmp_path: Path) -> None:
         path = make(tmp_path / "d", "btree", more=())
         found = []
@@ -663,6 +689,32 @@ class TestOtherWriters:
             compact(path, lambda: lance.dataset(path).delete("i = 5"))
         assert len(index_files(path)) == 2
         assert 5 not in check_answers(path, "btree")
+
+    STALE: ClassVar[dict[str, Callable[[Any], object]]] = {
+        "create": lambda old: old.create_scalar_index("f", "BTREE"),
+        "delete": lambda old: old.delete("i = 5"),
+        "append": lambda old: lance.write_dataset(rows(50, 52), old, mode="append"),
+        "optimize": lambda old: old.optimize.optimize_indices(),
+        "update": lambda old: old.update({"m": "7"}, where="i = 6"),
+        "compact": lambda old: old.optimize.compact_files(),
+    }
+
+    @pytest.mark.parametrize("change", STALE)
+    def test_pylance_meets_a_compaction_as_if_it_were_its_own(
+        self, tmp_path: Path, change: str
+    ) -> None:
+        path = make(tmp_path / "d", "btree", more=(4,))
+        found = []
+        for library, copy in both(path):
+            old = lance.dataset(copy)
+            library.dataset(copy).optimize.compact_files()
+            try:
+                self.STALE[change](old)
+                outcome = "done"
+            except OSError as error:
+                outcome = str(error).partition(":")[0]
+            found.append((outcome, segments(copy), check_answers(copy, "btree")))
+        assert found[0] == found[1]
 
     def test_two_compactions_of_other_fragments(self, tmp_path: Path) -> None:
         path = make(tmp_path / "d", "btree", more=())
