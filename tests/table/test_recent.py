@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import CommitConflictError
-from glaive.format.manifest import encode_manifest
+from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path
 from glaive.format.pb import table_pb2
 from glaive.io.local import LocalStore
@@ -170,3 +170,15 @@ def test_versions_by_number_are_not_kept(store: LocalStore) -> None:
     (location,) = list_versions(store)
     assert load_manifest(store, location) is not load_manifest(store, location)
     assert load_manifest(store, location).wire == made.wire
+
+
+def test_versions_with_the_same_columns_share_their_schema(store: LocalStore) -> None:
+    base = create(store)
+    made = commit_transaction(store, append(base), base=base)
+    assert made.schema is base.schema
+    other = table_pb2.ManifestOutline()
+    other.CopyFrom(made.wire)
+    other.fields[0].name = "renamed"
+    changed = Manifest(other, where="elsewhere")
+    changed.share_schema(base)
+    assert changed.schema.names == ["renamed", "name"]

@@ -91,6 +91,12 @@ class Manifest:
         wire = self.wire
         return LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.where)
 
+    def share_schema(self, other: Manifest) -> None:
+        """Take over the columns of another version where the messages have the same fields."""
+        mine, theirs = self.wire, other.wire
+        if mine.fields == theirs.fields and mine.schema_metadata == theirs.schema_metadata:
+            self.__dict__["schema"] = other.schema  # where the cached property would keep it
+
     @cached_property
     def data_format(self) -> FormatVersion:
         """Format version of new data files."""

@@ -171,6 +171,8 @@ class _Commit:
                     transaction=encoded,
                     index_section=draft.index_section,
                 )
+                if self.base is not None:
+                    made.share_schema(self.base)
                 if not options.detached:
                     write_hint(self.store, version)
                     if complete:

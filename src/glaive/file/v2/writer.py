@@ -115,7 +115,7 @@ class FileV2Writer:
         self._column_of = column_of
         self._queues = []
         for node in nodes:
-            leaves = list(node.leaves())
+            leaves = list(node.leaves()) if node.children else [node]
             per_row = leaves[0].entries_per_row
             self._queues.append(PageQueue(node, page_bytes * len(leaves), per_row))
         self._columns: list[Any] = [_column_metadata() for _ in column_of]
