@@ -74,7 +74,9 @@ def test_an_upsert_reads_the_key_column_alone(
 
 
 def test_old_values_are_read_of_matched_rows_alone(place: Path, tmp_path: Path) -> None:
-    update: Any = lambda b: b.when_matched_update_all("source.c1 >= target.c1")  # noqa: E731
+    def update(builder: Any) -> Any:
+        return builder.when_matched_update_all("source.c1 >= target.c1")
+
     counts, store = merged(place, tmp_path, "k", update, "c2", "text")
     assert counts["num_updated_rows"] == 30
     # Keys, and single values of c1, c2 and text: their chunks, not their columns.

@@ -26,7 +26,7 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @loop
-def home_of(word: np.uint64, bits: int) -> int:
+def _home_of(word: np.uint64, bits: int) -> int:
     """The slot at which the search for a word, or a hash, begins."""
     mixed = (word ^ (word >> np.uint64(32))) * MIX
     return np.int64(mixed >> np.uint64(64 - bits))
@@ -36,7 +36,7 @@ def home_of(word: np.uint64, bits: int) -> int:
 def number_of(words: int, slots: int, bits: int, word: np.uint64) -> int:
     """The number of a word, -1 if it is not there."""
     last = (np.int64(1) << bits) - 1
-    slot = home_of(word, bits)
+    slot = _home_of(word, bits)
     while True:
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0 or load_u64(words + 8 * number) == word:
@@ -50,7 +50,7 @@ def build_words(words: int, count: int, slots: int, bits: int, firsts: int) -> N
     last = (np.int64(1) << bits) - 1
     for i in range(count):
         word = load_u64(words + 8 * i)
-        slot = home_of(word, bits)
+        slot = _home_of(word, bits)
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         while number >= 0 and load_u64(words + 8 * number) != word:
             slot = (slot + 1) & last
@@ -70,7 +70,7 @@ def find_words(words: int, slots: int, bits: int, asked: int, count: int, target
 
 
 @loop
-def text_hash(text: int, size: int) -> np.uint64:
+def _text_hash(text: int, size: int) -> np.uint64:
     """A hash of a text, of which nothing else is read."""
     state = np.uint64(size) * MIX
     if size >= 8:
@@ -94,13 +94,13 @@ def text_hash(text: int, size: int) -> np.uint64:
 
 
 @loop
-def sieve_place(value: np.uint64, bits: int) -> int:
+def _sieve_place(value: np.uint64, bits: int) -> int:
     """Which bit of the sieve a hash has."""
     return np.int64((value >> np.uint64(16)) & np.uint64((np.int64(8) << bits) - 1))
 
 
 @loop
-def equal_bytes(a: int, b: int, size: int) -> bool:
+def _equal_bytes(a: int, b: int, size: int) -> bool:
     """Whether two places hold the same bytes."""
     at = 0
     while at + 8 <= size:
@@ -115,7 +115,7 @@ def equal_bytes(a: int, b: int, size: int) -> bool:
 
 
 @loop
-def text_at(
+def _text_at(
     offsets: int,
     width: int,
     data: int,
@@ -128,7 +128,7 @@ def text_at(
 ) -> int:
     """The slot of a text of hash ``value``, or the free slot where it would be."""
     last = (np.int64(1) << bits) - 1
-    slot = home_of(value, bits)
+    slot = _home_of(value, bits)
     while True:
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0:
@@ -136,7 +136,7 @@ def text_at(
         if load_u64(hashes + 8 * number) == value:
             start = load_offset(offsets + width * number, width)
             stop = load_offset(offsets + width * (number + 1), width)
-            if stop - start == size and equal_bytes(data + start, text, size):
+            if stop - start == size and _equal_bytes(data + start, text, size):
                 return slot
         slot = (slot + 1) & last
 
@@ -157,11 +157,11 @@ def build_texts(
     for i in range(count):
         start = load_offset(offsets + width * i, width)
         size = load_offset(offsets + width * (i + 1), width) - start
-        value = text_hash(data + start, size)
+        value = _text_hash(data + start, size)
         store_u64(hashes + 8 * i, value)
-        place = sieve_place(value, bits)
+        place = _sieve_place(value, bits)
         store_u8(sieve + (place >> 3), load_u8(sieve + (place >> 3)) | (1 << (place & 7)))
-        slot = text_at(offsets, width, data, hashes, slots, bits, data + start, size, value)
+        slot = _text_at(offsets, width, data, hashes, slots, bits, data + start, size, value)
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0:
             store_u32(slots + 4 * slot, i + 1)
@@ -190,11 +190,11 @@ def find_texts(
         stop = load_offset(asked + asked_width * (i + 1), asked_width)
         text = asked_data + start
         size = stop - start
-        value = text_hash(text, size)
-        place = sieve_place(value, bits)
+        value = _text_hash(text, size)
+        place = _sieve_place(value, bits)
         number = np.int64(-1)
         if (load_u8(sieve + (place >> 3)) >> (place & 7)) & 1:
-            slot = text_at(offsets, width, data, hashes, slots, bits, text, size, value)
+            slot = _text_at(offsets, width, data, hashes, slots, bits, text, size, value)
             number = np.int64(load_u32(slots + 4 * slot)) - 1
         store_u64(target + 8 * i, np.uint64(number))
         start = stop

@@ -36,7 +36,7 @@ FEW = 16
 
 
 @loop
-def in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np.uint64:
+def _in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64 lies in the range."""
     if word_bits == 64:
         return in_range_64(source, low, span)
@@ -48,7 +48,7 @@ def in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np
 
 
 @loop
-def marked(word_bits: int, source: int, marks: int, base: np.uint64, top: np.uint64) -> np.uint64:
+def _marked(word_bits: int, source: int, marks: int, base: np.uint64, top: np.uint64) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, has its bit set."""
     if word_bits == 64:
         return marked_64(source, marks, base, top)
@@ -56,7 +56,7 @@ def marked(word_bits: int, source: int, marks: int, base: np.uint64, top: np.uin
 
 
 @loop
-def hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uint64:
+def _hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, may pass."""
     if word_bits == 64:
         return hashed_64(source, sieve, shift)
@@ -64,7 +64,7 @@ def hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uint
 
 
 @loop
-def passes(word_bits: int, word: np.uint64, test: int) -> bool:
+def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
     """Whether one word lies in one of the ranges."""
     slots = load_i64(test + 80)
     if slots != 0:
@@ -100,27 +100,27 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
         return found
     marks = load_i64(test + 40)
     if marks != 0:
-        return marked(word_bits, source, marks, load_u64(test + 48), load_u64(test + 56))
+        return _marked(word_bits, source, marks, load_u64(test + 48), load_u64(test + 56))
     lows = load_i64(test)
     spans = load_i64(test + 8)
     ranges = load_i64(test + 16)
     if ranges <= FEW:
         for i in range(ranges):
             low = load_u64(lows + i * 8)
-            found |= in_range(word_bits, source, low, load_u64(spans + i * 8))
+            found |= _in_range(word_bits, source, low, load_u64(spans + i * 8))
         return found
     near = np.uint64(0)
     sieve = load_i64(test + 64)
     if sieve != 0:
-        near = hashed(word_bits, source, sieve, load_u64(test + 72))
+        near = _hashed(word_bits, source, sieve, load_u64(test + 72))
     else:
         first = load_u64(lows)
         last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
-        near = in_range(word_bits, source, first, (last - first) & low_bits(word_bits))
+        near = _in_range(word_bits, source, first, (last - first) & low_bits(word_bits))
     while near != np.uint64(0):
         i = np.int64(trailing_zeros(near))
         near &= near - np.uint64(1)
-        if passes(word_bits, load_word(word_bits, source + i * word), test):
+        if _passes(word_bits, load_word(word_bits, source + i * word), test):
             found |= np.uint64(1) << np.uint64(i)
     return found
 
@@ -136,7 +136,7 @@ def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
         flag = np.uint64(0)
         if table != 0:
             flag = np.uint64(load_u8(table + np.int64(value)))
-        elif passes(word_bits, value, test):
+        elif _passes(word_bits, value, test):
             flag = np.uint64(1)
         found |= flag << np.uint64(i)
     return found
@@ -147,7 +147,7 @@ def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
     """Whether one of ``count`` ≤ 64 words is above ``limit``."""
     if count == WINDOW:
         low = np.uint64(limit) + np.uint64(1)
-        return in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
+        return _in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
     word = word_bits >> 3
     top = np.uint64(0)
     for i in range(count):

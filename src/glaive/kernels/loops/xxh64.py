@@ -18,15 +18,15 @@ ZERO = np.uint64(0)
 
 
 @loop
-def turned(word: np.uint64, bits: int) -> np.uint64:
+def _turned(word: np.uint64, bits: int) -> np.uint64:
     """The word rotated to the left."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
 @loop
-def stirred(lane: np.uint64, word: np.uint64) -> np.uint64:
+def _stirred(lane: np.uint64, word: np.uint64) -> np.uint64:
     """A lane with one more word in it."""
-    return turned(lane + word * TWO, 31) * ONE
+    return _turned(lane + word * TWO, 31) * ONE
 
 
 @loop
@@ -41,25 +41,25 @@ def xxh64(source: int, size: int) -> np.uint64:
         c = ZERO
         d = ZERO - ONE
         while at + 32 <= end:
-            a = stirred(a, load_u64(at))
-            b = stirred(b, load_u64(at + 8))
-            c = stirred(c, load_u64(at + 16))
-            d = stirred(d, load_u64(at + 24))
+            a = _stirred(a, load_u64(at))
+            b = _stirred(b, load_u64(at + 8))
+            c = _stirred(c, load_u64(at + 16))
+            d = _stirred(d, load_u64(at + 24))
             at += 32
-        found = turned(a, 1) + turned(b, 7) + turned(c, 12) + turned(d, 18)
-        found = (found ^ stirred(ZERO, a)) * ONE + FOUR
-        found = (found ^ stirred(ZERO, b)) * ONE + FOUR
-        found = (found ^ stirred(ZERO, c)) * ONE + FOUR
-        found = (found ^ stirred(ZERO, d)) * ONE + FOUR
+        found = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
+        found = (found ^ _stirred(ZERO, a)) * ONE + FOUR
+        found = (found ^ _stirred(ZERO, b)) * ONE + FOUR
+        found = (found ^ _stirred(ZERO, c)) * ONE + FOUR
+        found = (found ^ _stirred(ZERO, d)) * ONE + FOUR
     found += np.uint64(size)
     while at + 8 <= end:
-        found = turned(found ^ stirred(ZERO, load_u64(at)), 27) * ONE + FOUR
+        found = _turned(found ^ _stirred(ZERO, load_u64(at)), 27) * ONE + FOUR
         at += 8
     if at + 4 <= end:
-        found = turned(found ^ np.uint64(load_u32(at)) * ONE, 23) * TWO + THREE
+        found = _turned(found ^ np.uint64(load_u32(at)) * ONE, 23) * TWO + THREE
         at += 4
     while at < end:
-        found = turned(found ^ np.uint64(load_u8(at)) * FIVE, 11) * ONE
+        found = _turned(found ^ np.uint64(load_u8(at)) * FIVE, 11) * ONE
         at += 1
     found = (found ^ (found >> np.uint64(33))) * TWO
     found = (found ^ (found >> np.uint64(29))) * THREE
