@@ -232,7 +232,7 @@ def test_lengths_are_measured_and_damaged_arrays_refused(tier: Tier) -> None:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(
-    "wrong", [[0, 5, 3], [0, 1, 9], [-1, 0, 3], [0, 4, -1], [0, -1, 4], [0, -(2**31), 4]]
+    "wrong", [[0, 5, 3], [2, 1, 3], [0, 1, 9], [-1, 0, 3], [0, 4, -1], [0, -1, 4], [0, -(2**31), 4]]
 )
 def test_offsets_that_descend_or_leave_their_data_are_refused(
     wrong: list[int], bits: int, tier: Tier
