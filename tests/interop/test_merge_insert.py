@@ -262,6 +262,51 @@ def test_random_rows(tmp_path: Path, data: st.DataObject) -> None:
     compare(tmp_path, target, source, ["a", "b"], MERGES[name], max_rows_per_file=7)
 
 
+KEY_VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "int64": (pa.int64(), [0, -1, 1, 2**40, -(2**63), 2**63 - 1, 77]),
+    "date": (pa.date32(), [date(1970, 1, 1), date(1969, 12, 31), date(2020, 2, 2)]),
+    "double": (pa.float64(), [0.0, 1.5, -1.5, float("inf"), 1e-300]),
+    "string": (pa.string(), ["", "a", "ab", "b", "ü" * 20, "a" * 9]),
+    "fixed": (pa.binary(3), [b"abc", b"abd", b"\0\0\0"]),
+    "struct": (NESTED["struct"], VALUES["struct"]),
+}
+
+
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_random_keys_of_several_types(tmp_path: Path, data: st.DataObject) -> None:
+    """Both leave what a plain model leaves: keys with nulls match nothing, equal ones match."""
+    names = data.draw(st.lists(st.sampled_from(sorted(KEY_VALUES)), min_size=1, max_size=2))
+    kinds = [KEY_VALUES[name] for name in names]
+    one = st.tuples(*(st.none() | st.sampled_from(values) for _, values in kinds))
+    on = [f"k{at}" for at in range(len(kinds))]
+
+    def table(keys: list[tuple[Any, ...]], first: int) -> pa.Table:
+        columns = {
+            name: pa.array([key[at] for key in keys], kind)
+            for at, (name, (kind, _)) in enumerate(zip(on, kinds, strict=True))
+        }
+        return pa.table({**columns, "n": pa.array(range(first, first + len(keys)), pa.int64())})
+
+    target = data.draw(st.lists(one, min_size=1, max_size=30))
+    source = data.draw(st.lists(one, max_size=12, unique_by=repr))
+    matched = [key for key in target if None not in key and key in source]
+    fresh = [key for key in source if None in key or key not in target]
+    name = data.draw(st.sampled_from(["upsert", "delete", "replace", "swap", "insert"]))
+    counts = compare(
+        tmp_path, table(target, 0), table(source, 100), on, MERGES[name], max_rows_per_file=7
+    )
+    if name == "upsert":
+        assert (counts["num_updated_rows"], counts["num_inserted_rows"]) == (
+            len(matched),
+            len(fresh),
+        )
+    if name == "insert":
+        assert counts["num_inserted_rows"] == len(fresh)
+
+
 class TestColumnsInPlace:
     CLAUSES: Clauses = staticmethod(  # type: ignore[assignment]  # a function, not a method
         lambda b: b.when_matched_update_all().write_mode("rewrite_columns")
