@@ -21,6 +21,10 @@ _GROUP = 32
 """Blocks of a group."""
 
 
+_MOST = np.int64(0xFFFF_FFFF)
+"""Largest frequency."""
+
+
 class _Pairs(NamedTuple):
     """Pairs of several sets, one set after the other, frequencies ascending."""
 
@@ -65,9 +69,9 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Ele
 
 def _best(pairs: _Pairs) -> _Pairs:
     """Pairs of each set that no other pair of it is as good as in both."""
-    # By set, the most frequent first, then the shortest.
-    order = np.lexsort((pairs.codes, -pairs.frequencies, pairs.of))
-    of, frequencies, codes = (one[order] for one in pairs)
+    # By set, the most frequent first, then the shortest: as one number each, which sorts fast.
+    keys = np.sort(pairs.of << 40 | (_MOST - pairs.frequencies) << 8 | pairs.codes)
+    of, frequencies, codes = keys >> 40, _MOST - (keys >> 8 & _MOST), keys & 255
     # Each set lies below the one before it, so that the minimum begins anew.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)

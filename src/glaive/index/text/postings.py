@@ -22,6 +22,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
+_MOST = 0xFFFF_FFFF
+"""Largest frequency."""
+
+
 class Elements(NamedTuple):
     """Byte strings one after the other: element i is ``data[offsets[i] : offsets[i + 1]]``."""
 
@@ -83,6 +87,10 @@ def decode_postings(elements: Elements, starts: Ints, form: Form, where: object)
     read = numbers[spread(own, sizes)]
     documents[into] = read if form.fixed_tail else _summed(read, sizes)
     frequencies[into] = numbers[spread(own + sizes, sizes)]
+    _check(((frequencies > 0) & (frequencies <= _MOST)).all(), "frequencies of none", where)
+    ascends = np.diff(documents, prepend=-1) > 0
+    ascends[starts[:-1][np.diff(starts) > 0]] = True
+    _check(ascends.all(), "documents out of order", where)
     return Postings(starts, documents, frequencies)
 
 

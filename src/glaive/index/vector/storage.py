@@ -25,6 +25,7 @@ __all__ = [
     "PLAIN",
     "PRODUCT",
     "SCALAR",
+    "SIGNS",
     "Storage",
     "bytes_of",
     "json_list",

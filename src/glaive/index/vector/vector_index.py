@@ -21,7 +21,7 @@ from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
 from glaive.index.vector.mending import without_nodes
 from glaive.index.vector.one_file import remap_one_file
 from glaive.index.vector.partitions import MODEL, Partitions
-from glaive.index.vector.storage import ADDRESSES, DETAILS, Storage
+from glaive.index.vector.storage import ADDRESSES, DETAILS, SIGNS, Storage
 from glaive.index.vector.vectors import Vectors
 
 __all__ = ["VectorIndex"]
@@ -53,6 +53,8 @@ class VectorIndex(IndexKind):
         stored = storage.file.read([ADDRESSES])[ADDRESSES].to_numpy()
         found, kept = moved.apply(stored.astype(np.uint64, copy=False))
         index = segment.open(INDEX)
+        if GRAPHS in index.metadata and storage.column == SIGNS:
+            return None
         if GRAPHS not in index.metadata:
             out.copy(segment, INDEX)
             _write_codes(storage, found, kept, out, None)

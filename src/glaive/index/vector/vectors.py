@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.vector.layouts import row_major
@@ -30,14 +30,12 @@ _FLOATS = {
 
 
 class Vectors:
-    """Turns the codes of one partition into vectors.
+    """Turns the codes of one partition into vectors: plain ones, products and scalars.
 
     Raises
     ------
     CorruptFileError
         What the codes mean is not stored, or does not fit them.
-    UnsupportedFeatureError
-        Codes of a kind that graphs are not built on.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -50,11 +48,6 @@ class Vectors:
             self._codebook = self._read_codebook()
         elif self.column == SCALAR:
             self._start, self._step = self._read_bounds()
-        elif self.column != PLAIN:
-            raise UnsupportedFeatureError(
-                f"{storage.file.path}: a graph on {self.column}, which this version of glaive "
-                "does not make anew; drop the index, compact, and build it again"
-            )
 
     def of(self, column: pa.ChunkedArray) -> Floats:
         """Vectors of the rows of one whole partition."""

@@ -1,0 +1,160 @@
+"""Full-text indices made by hand: what is made anew, and what is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment import Fragment
+from glaive.format.pb import table_pb2
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import Remade
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.text.columns import bytes_array
+from glaive.index.text.form import Form
+from glaive.index.text.inverted import Inverted
+from glaive.index.text.postings import Elements, Postings, decode_postings, encode_postings
+from glaive.io.uri import open_store
+from glaive.types import FormatVersion
+
+FORM = Form(128, fixed_tail=False)
+VERSION = FormatVersion(2, 1)
+TOKENS = ["apple", "pear", "plum"]
+DOCUMENTS = [[0, 2, 3], [1], [1, 3]]
+"""Documents of each token."""
+
+
+def written(
+    metadata: dict[str, str] | None = None,
+    ignored: BitMap | None = None,
+    tokens: pa.Table | None = None,
+) -> tuple[Segment, SegmentWriter]:
+    """A segment with five documents, rows 0, 2, 4, 6 and 8 of fragment 1; and one to be."""
+    store = open_store("memory://indices")
+    out = SegmentWriter(store, VERSION)
+    said = {"partitions": "[7]", "posting_tail_codec": "varint_delta_v1", "format_version": "2"}
+    bitmap = pa.table({"deleted_fragments": pa.array([(ignored or BitMap()).serialize()])})
+    out.write("metadata.lance", bitmap, metadata=said if metadata is None else metadata)
+    rows = {
+        "_rowid": pa.array([(1 << 32) + at for at in (0, 2, 4, 6, 8)], pa.uint64()),
+        "_num_tokens": pa.array([1, 2, 1, 2, 9], pa.uint32()),
+    }
+    out.write("part_7_docs.lance", pa.table(rows), metadata={"total_tokens": "15"})
+    numbers = pa.table({"_token": TOKENS, "_token_id": pa.array([0, 1, 2], pa.uint32())})
+    out.write("part_7_tokens.lance", numbers if tokens is None else tokens)
+    out.write("part_7_invert.lance", postings())
+    out.finish()
+    entry = table_pb2.IndexMetadata(name="t_idx")
+    entry.uuid.uuid = out.id.bytes
+    return Segment(store, entry), SegmentWriter(store, VERSION)
+
+
+def postings() -> pa.Table:
+    starts = np.concatenate([[0], np.cumsum([len(one) for one in DOCUMENTS])])
+    documents = np.concatenate(DOCUMENTS).astype(np.int64)
+    elements = encode_postings(
+        Postings(starts, documents, documents + 1), np.ones(3, np.float32), FORM
+    )
+    lists: Any = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), bytes_array(elements))
+    lengths = pa.array(np.diff(starts), pa.uint32())
+    return pa.table(
+        {"_posting": lists, "_max_score": pa.array([1, 1, 1], pa.float32()), "_length": lengths}
+    )
+
+
+def moved(left: list[int], fragment: int = 1) -> AddressMap:
+    """These rows of a fragment of ten are now those of fragment 5."""
+    addresses = np.array([(fragment << 32) + at for at in left], np.uint64)
+    return AddressMap.of([(addresses, [_fragment(fragment, 10)], [_fragment(5, len(left))])])
+
+
+def _fragment(number: int, count: int) -> Fragment:
+    return Fragment(id=number, files=(), physical_rows=count)
+
+
+def opened(out: SegmentWriter, name: str) -> IndexFile:
+    return IndexFile(out.store, f"{out.folder}/{name}")
+
+
+def test_documents_tokens_and_postings_that_are_left() -> None:
+    segment, out = written()
+    assert Inverted().remap(segment, moved([0, 4, 6, 8]), out) == Remade()
+    documents = opened(out, "part_7_docs.lance")
+    assert documents.read().to_pydict() == {
+        "_rowid": [(5 << 32) + at for at in range(4)],
+        "_num_tokens": [1, 1, 2, 9],
+    }
+    assert documents.metadata["total_tokens"] == "13"
+    # "pear" was in the second document only.
+    tokens = opened(out, "part_7_tokens.lance").read().to_pydict()
+    assert tokens == {"_token": ["apple", "plum"], "_token_id": [0, 1]}
+    rows = opened(out, "part_7_invert.lance").read()
+    assert rows["_length"].to_pylist() == [3, 1]
+    blocks = [one for blocks in rows["_posting"].to_pylist() for one in blocks]
+    offsets = np.cumsum([0, *(len(one) for one in blocks)])
+    data = np.frombuffer(b"".join(blocks), np.uint8)
+    found = decode_postings(Elements(offsets, data), np.array([0, 3, 4]), FORM, "a test")
+    assert found.documents.tolist() == [0, 1, 2, 2]
+    assert found.frequencies.tolist() == [1, 3, 4, 4]
+
+
+def test_documents_of_other_fragments_stay() -> None:
+    segment, out = written()
+    assert Inverted().remap(segment, moved([0, 1], fragment=2), out) == Remade()
+    for name in ("docs", "tokens", "invert"):
+        path = f"part_7_{name}.lance"
+        assert opened(out, path).read() == segment.open(path).read()
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"partitions": "[7]", "format_version": "4"},
+        {"partitions": "[7]", "posting_tail_codec": "new"},
+        {"partitions": "[7]", "posting_block_size": "512"},
+        {"partitions": "[7]", "positions_codec": "new"},
+        {"partitions": "[7]", "token_set_format": "new"},
+    ],
+    ids=["no-partitions", "version", "tail", "block", "positions", "tokens"],
+)
+def test_forms_not_known_here_are_left_alone(metadata: dict[str, str]) -> None:
+    segment, out = written(metadata)
+    assert Inverted().remap(segment, moved([0]), out) is None
+    assert out.finish() == []
+
+
+def test_columns_not_known_here_are_left_alone() -> None:
+    segment, out = written(tokens=pa.table({"_token_new": ["a"]}))
+    assert Inverted().remap(segment, moved([0]), out) is None
+    assert out.finish() == []
+
+
+def test_documents_ignored_by_fragment_are_not_brought_back() -> None:
+    segment, out = written(ignored=BitMap([1]))
+    assert Inverted().remap(segment, moved([0]), out) is None
+    segment, out = written(ignored=BitMap([3]))
+    assert Inverted().remap(segment, moved([0]), out) == Remade()
+    assert opened(out, "metadata.lance").read() == segment.open("metadata.lance").read()
+
+
+@pytest.mark.parametrize("partitions", ["[7", "[-1]", "[7, 7]", '["a"]', "[[7]]"])
+def test_partitions_that_are_no_numbers_are_damage(partitions: str) -> None:
+    segment, out = written({"partitions": partitions})
+    with pytest.raises(CorruptFileError, match=r"partitions.*metadata\.lance"):
+        Inverted().remap(segment, moved([0]), out)
+
+
+@pytest.mark.parametrize(
+    "numbers", [[0, 1], [0, 1, 1], [0, 1, 3]], ids=["fewer", "twice", "beyond"]
+)
+def test_tokens_numbered_otherwise_than_lists_are_damage(numbers: list[int]) -> None:
+    tokens = {"_token": TOKENS[: len(numbers)], "_token_id": pa.array(numbers, pa.uint32())}
+    segment, out = written(tokens=pa.table(tokens))
+    with pytest.raises(CorruptFileError, match=r"tokens of an index.*part_7_tokens\.lance"):
+        Inverted().remap(segment, moved([0, 4, 6]), out)

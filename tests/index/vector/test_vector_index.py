@@ -1,0 +1,187 @@
+"""Vector indices made by hand: what is made anew, what is left alone, and what is damage."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment import Fragment
+from glaive.format.pb import index_pb2, table_pb2
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import Remade
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.vector.vector_index import VectorIndex
+from glaive.io.uri import open_store
+from glaive.types import FormatVersion
+
+VERSION = FormatVersion(2, 1)
+LENGTHS = [4, 0, 2]
+HEADER = {"entry_point": 3, "params": {"m": 2}, "level_offsets": [0, 4, 5]}
+NODES = [[1, 2], [0], [0, 3], [2, 1], [], [1], [0]]
+"""Neighbours of the four vectors of the first partition, of one above, and of the last two."""
+
+
+def model(lengths: list[int]) -> bytes:
+    offsets = np.cumsum([0, *lengths])[:-1].tolist()
+    return index_pb2.IVF(offsets=offsets, lengths=lengths).SerializeToString()
+
+
+def codes() -> pa.Table:
+    """Six plain vectors, of rows 0 to 5 of fragment 1."""
+    flat = pa.array(np.arange(12), pa.float32())
+    return pa.table(
+        {
+            "_rowid": pa.array((1 << 32) + np.arange(6), pa.uint64()),
+            "flat": pa.FixedSizeListArray.from_arrays(flat, 2),
+        }
+    )
+
+
+def nodes() -> pa.Table:
+    distances = [[1.0 for _ in one] for one in NODES]
+    return pa.table(
+        {
+            "__vector_id": pa.array([0, 1, 2, 3, 3, 0, 1], pa.uint32()),
+            "__neighbors": pa.array(NODES, pa.list_(pa.uint32())),
+            "_distance": pa.array(distances, pa.list_(pa.float32())),
+        }
+    )
+
+
+def written(
+    *,
+    details: str = '{"dim":2}',
+    lengths: list[int] | None = None,
+    rows: pa.Table | None = None,
+    graph: pa.Table | None = None,
+    headers: list[str] | None = None,
+) -> tuple[Segment, SegmentWriter]:
+    """A segment of three partitions with graphs, and one to be."""
+    store = open_store("memory://indices")
+    out = SegmentWriter(store, VERSION)
+    said = {"distance_type": "l2", "storage_metadata": json.dumps([details])}
+    stored = {"lance:ivf": model(LENGTHS if lengths is None else lengths)}
+    out.write("auxiliary.idx", codes() if rows is None else rows, metadata=said, buffers=stored)
+    last = {"entry_point": 0, "params": {"m": 2}, "level_offsets": [0, 2, 2]}
+    texts = [json.dumps(HEADER), "", json.dumps(last)] if headers is None else headers
+    out.write(
+        "index.idx",
+        nodes() if graph is None else graph,
+        metadata={"lance:hnsw": json.dumps(texts)},
+        buffers={"lance:ivf": model([5, 0, 2])},
+    )
+    return _segment(out), SegmentWriter(store, VERSION)
+
+
+def _segment(out: SegmentWriter) -> Segment:
+    out.finish()
+    entry = table_pb2.IndexMetadata(name="v_idx")
+    entry.uuid.uuid = out.id.bytes
+    return Segment(out.store, entry)
+
+
+def moved(left: list[int]) -> AddressMap:
+    """These rows of fragment 1 are now those of fragment 5."""
+    addresses = np.array([(1 << 32) + at for at in left], np.uint64)
+    old, new = (
+        Fragment(id=number, files=(), physical_rows=count)
+        for number, count in ((1, 6), (5, len(left)))
+    )
+    return AddressMap.of([(addresses, [old], [new])])
+
+
+def opened(out: SegmentWriter, name: str) -> IndexFile:
+    return IndexFile(out.store, f"{out.folder}/{name}")
+
+
+def test_nodes_that_are_left_have_new_neighbours_and_an_entry() -> None:
+    segment, out = written()
+    assert VectorIndex().remap(segment, moved([0, 1, 2, 4, 5]), out) == Remade()
+    rows = opened(out, "auxiliary.idx").read()
+    assert rows["_rowid"].to_pylist() == [(5 << 32) + at for at in range(5)]
+    assert rows["flat"].to_pylist() == [[0, 1], [2, 3], [4, 5], [8, 9], [10, 11]]
+    file = opened(out, "index.idx")
+    # Vector 3 is gone, and with it the level above; vector 2 finds 1 through it.
+    graph = file.read().to_pydict()
+    assert graph["__vector_id"] == [0, 1, 2, 0, 1]
+    assert graph["__neighbors"] == [[1, 2], [0], [1, 0], [1], [0]]
+    assert graph["_distance"] == [[1, 1], [1], [8, 32], [1], [1]]
+    first, empty, last = json.loads(file.metadata["lance:hnsw"])
+    assert json.loads(first) == {**HEADER, "entry_point": 0, "level_offsets": [0, 3, 3]}
+    assert (empty, json.loads(last)["entry_point"]) == ("", 0)
+    stored = index_pb2.IVF.FromString(file.buffer(1).to_pybytes())
+    assert (list(stored.offsets), list(stored.lengths)) == ([0, 3, 3], [3, 0, 2])
+
+
+def test_the_entry_of_a_graph_follows_its_vector() -> None:
+    segment, out = written()
+    VectorIndex().remap(segment, moved([1, 2, 3]), out)
+    file = opened(out, "index.idx")
+    first, *others = json.loads(file.metadata["lance:hnsw"])
+    assert json.loads(first) == {**HEADER, "entry_point": 2, "level_offsets": [0, 3, 4]}
+    assert others == ["", ""]
+
+
+def test_layouts_not_known_here_are_left_alone() -> None:
+    segment, out = written(details='{"dim":2,"layered":true}')
+    assert VectorIndex().remap(segment, moved([0]), out) is None
+
+
+def test_files_of_other_old_indices_are_left_alone() -> None:
+    store = open_store("memory://indices")
+    out = SegmentWriter(store, VERSION)
+    out.put("index.idx", [b"nodes", struct.pack("<qHH4s", 0, 0, 2, b"LANC")])
+    found = VectorIndex().remap(_segment(out), moved([0]), SegmentWriter(store, VERSION))
+    assert found is None
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"lengths": [4, 0, 1]}, "auxiliary"),
+        ({"lengths": [4, 0, 2**31]}, "auxiliary"),
+        ({"rows": codes().drop_columns(["flat"])}, "auxiliary"),
+        ({"rows": codes().rename_columns(["_rowid", "__pq_code"])}, "auxiliary"),
+        ({"details": "{"}, "auxiliary"),
+        ({"details": "[]"}, "auxiliary"),
+        ({"headers": [""]}, "index"),
+        ({"headers": ["{}", "", ""]}, "index"),
+        ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 4, 6]}), "", ""]}, "index"),
+        ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 6, 5]}), "", ""]}, "index"),
+        ({"headers": [json.dumps({**HEADER, "params": {"m": 0}}), "", ""]}, "index"),
+    ],
+    ids=[
+        *("few", "huge", "no-codes", "other-codes", "json", "list"),
+        *("headers", "empty", "levels", "falling", "m"),
+    ],
+)
+def test_what_does_not_fit_is_damage(change: dict[str, Any], named: str) -> None:
+    segment, out = written(**change)
+    with pytest.raises(CorruptFileError, match=rf"{named}\.idx"):
+        VectorIndex().remap(segment, moved([0, 1]), out)
+
+
+@pytest.mark.parametrize("vector", [4, 9])
+@pytest.mark.parametrize("column", ["__vector_id", "__neighbors"])
+def test_nodes_of_vectors_that_are_not_there_are_damage(vector: int, column: str) -> None:
+    graph = nodes()
+    at = graph.schema.get_field_index(column)
+    values: list[Any] = graph[column].to_pylist()
+    values[1] = vector if column == "__vector_id" else [vector]
+    changed = graph.set_column(at, column, pa.array(values, graph[column].type))
+    segment, out = written(graph=changed)
+    with pytest.raises(CorruptFileError, match=r"graph of an index.*index\.idx"):
+        VectorIndex().remap(segment, moved([0, 1]), out)
+
+
+def test_graphs_on_codes_without_distances_are_left_alone() -> None:
+    rows = codes().drop_columns(["flat"])
+    bits = pa.FixedSizeListArray.from_arrays(pa.array([1] * 12, pa.uint8()), 2)
+    segment, out = written(rows=rows.append_column("_rabit_codes", bits))
+    assert VectorIndex().remap(segment, moved([0, 1]), out) is None
