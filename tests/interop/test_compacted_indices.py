@@ -436,6 +436,37 @@ def test_entries_of_other_writers_are_understood(tmp_path: Path, odd: str) -> No
     assert found[0] == found[1]
 
 
+@pytest.mark.spec("remap-8")
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
+@pytest.mark.parametrize("kind", ["zonemap", "of nobody", "bitmap"])
+def test_what_an_index_covers_is_not_left_open(tmp_path: Path, kind: str, stable: bool) -> None:
+    path = make(tmp_path / "d", "btree" if kind == "of nobody" else kind, more=(), stable=stable)
+
+    def change(entry: Entry) -> None:
+        entry.ClearField("fragment_bitmap")
+        if kind == "of nobody":
+            _name(entry, "/lance.table.FooIndexDetails")
+
+    patch(path, change)
+    glaive.dataset(path).optimize.compact_files()
+    (covered,) = (one.fragment_bitmap for one in entries(path))
+    # A kind that is not known is taken to hold row ids where these are stable.
+    if stable and kind != "zonemap":
+        assert covered == b""
+    else:
+        assert list(BitMap.deserialize(covered)) == ([4] if kind == "bitmap" else [])
+
+
+def test_what_an_index_covers_may_stay_open_beside_a_map(tmp_path: Path) -> None:
+    path = make(tmp_path / "d", "btree", more=())
+    patch(path, ODD_ENTRIES["no bitmap"])
+    glaive.dataset(path).optimize.compact_files(defer_index_remap=True)
+    assert entries(path)[0].fragment_bitmap == b""
+    lance.dataset(path).delete("i = 9")
+    glaive.dataset(path).optimize.compact_files(materialize_deletions_threshold=0)
+    check_answers(path, "btree")
+
+
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 def test_kinds_are_known_in_whatever_case(tmp_path: Path, stable: bool) -> None:
     # Pylance takes such a B-tree for one of row ids where these are stable, and lets it rot.

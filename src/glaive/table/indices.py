@@ -174,6 +174,7 @@ def remap(
     rewritten: Sequence[Rewritten],
     *,
     keeps_all: bool,
+    mapped: bool = False,
     coverage: Mapping[bytes, frozenset[int]] | None = None,
 ) -> list[Entry]:
     """Entries after fragments were rewritten.
@@ -186,6 +187,8 @@ def remap(
         Indices that were made anew for the new row addresses.
     keeps_all
         Whether row ids outlive a rewrite: indices that hold ids, not addresses, stay right.
+    mapped
+        Whether there is a map of where rows went, for indices that were not made anew.
     coverage
         Fragments that indices made anew cover, by uuid, where the entry before did not say.
 
@@ -203,7 +206,10 @@ def remap(
         changed = entry if made is None else _made_anew(entry, made)
         after = before
         if before is None:
-            after = None if made is None else (coverage or {}).get(made.new_id.uuid, frozenset())
+            if made is not None:
+                after = (coverage or {}).get(made.new_id.uuid, frozenset())
+            elif entry.fields and not mapped and not (keeps_all and not holds_addresses(entry)):
+                after = frozenset()  # It may hold addresses of rows that moved.
         elif made is not None or (keeps_all and not holds_addresses(entry)):
             after = _moved(before, groups)
         elif keeps_all:

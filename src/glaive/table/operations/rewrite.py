@@ -143,6 +143,7 @@ class Rewrite(TableOperation):
             moved,
             self.rewritten_indices,
             keeps_all=stable,
+            mapped=self.reuse_index is not None,
             coverage=self.coverage,
         )
         if self.reuse_index is not None:
