@@ -52,6 +52,51 @@ class TestOperationsMade:
                 library.LanceOperation.Delete("a", [], "true")
 
 
+class TestOverlays:
+    """pylance 14 commits overlays, and then refuses to open what it made."""
+
+    @pytest.fixture
+    def overlaid(self, path: str) -> Any:
+        """Version 2 gives two rows of a column other values."""
+        dataset = lance.dataset(path)
+        with lance.file.LanceFileWriter(f"{path}/data/over.lance") as writer:
+            writer.write_batch(pa.table({"a": [20, 30]}))
+        file = lance.fragment.DataFile.create(dataset, "over.lance")
+        made = lance.LanceOperation
+        overlay = made.DataOverlayFile(file, [1, 2])
+        operation = made.DataOverlay([made.DataOverlayGroup(0, [overlay])])
+        return lance.LanceDataset.commit(dataset, operation, read_version=1)
+
+    def test_those_of_others_are_told(
+        self, overlaid: Any, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = glaive.dataset(path, version=1).read_transaction(2)
+        assert told is not None
+        theirs = overlaid.get_transactions()[0].operation
+        assert isinstance(told.operation, LanceOperation.DataOverlay)
+        (mine,), (other,) = told.operation.groups, theirs.groups
+        assert mine.fragment_id == other.fragment_id == 0
+        assert list(mine.overlays[0].offsets) == list(other.overlays[0].offsets) == [1, 2]
+        assert mine.overlays[0].data_file.path == "over.lance"
+        monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
+        lance.write_dataset(DATA, overlaid, mode="overwrite")
+        found = glaive.dataset(path).get_transactions()
+        names = [type(one.operation).__name__ for one in found if one is not None]
+        assert names == ["Overwrite", "DataOverlay", "Overwrite"]
+
+    def test_they_are_neither_read_nor_made(self, overlaid: Any, path: str) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="data_overlays"):
+            glaive.dataset(path)
+        before = glaive.dataset(path, version=1)
+        told = before.read_transaction(2)
+        assert told is not None
+        with pytest.raises(UnsupportedFeatureError, match="does not commit data overlays"):
+            glaive.LanceDataset.commit(path, told, 1)
+        with pytest.raises(UnsupportedFeatureError):
+            before.delete("a = 1")
+        assert overlaid.to_table()["a"].to_pylist() == [1, 20, 30]
+
+
 class TestFragments:
     @pytest.mark.parametrize("stable", [False, True])
     @pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])

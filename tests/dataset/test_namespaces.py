@@ -1,0 +1,139 @@
+"""Tables of a namespace: it says where a table lies; options that are not served are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.fragment import write_fragments
+from glaive.progress import FragmentWriteProgress
+
+ROWS = pa.table({"a": [1, 2, 3]})
+TABLE = ["sales", "orders"]
+
+
+class Catalogue:
+    """Knows one table."""
+
+    def __init__(self, place: Path | None, **told: Any) -> None:
+        self.place, self.told = place, told
+        self.asked: list[tuple[str, list[str]]] = []
+
+    def _answer(self, kind: str, request: Any) -> Any:
+        self.asked.append((kind, request.id))
+        place = None if self.place is None else str(self.place)
+        return SimpleNamespace(**({"location": place, "storage_options": None} | self.told))
+
+    def describe_table(self, request: Any) -> Any:
+        return self._answer("describe", request)
+
+    def declare_table(self, request: Any) -> Any:
+        return self._answer("declare", request)
+
+
+def test_a_table_is_written_and_opened_where_the_namespace_says(tmp_path: Path) -> None:
+    catalogue = Catalogue(tmp_path / "t")
+    named: dict[str, Any] = {"namespace_client": catalogue, "table_id": TABLE}
+    glaive.write_dataset(ROWS, **named)
+    glaive.write_dataset(ROWS, mode="append", **named)
+    assert glaive.dataset(**named).count_rows() == 6
+    assert glaive.dataset(version=1, **named).uri == str(tmp_path / "t")
+    kinds = ["declare", "describe", "describe", "describe"]
+    assert catalogue.asked == [(kind, TABLE) for kind in kinds]
+
+
+def test_options_of_the_namespace_win(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    catalogue = Catalogue(tmp_path / "t", storage_options={"b": "theirs", "c": "3"})
+    opened = glaive.dataset(
+        namespace_client=catalogue, table_id=TABLE, storage_options={"a": "1", "b": "2"}
+    )
+    assert opened.initial_storage_options == {"a": "1", "b": "theirs", "c": "3"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "expected a path or a URI"),
+        ({"table_id": TABLE}, "give both"),
+        ({"namespace_client": Catalogue(None)}, "give both"),
+        ({"uri": "x", "namespace_client": Catalogue(None), "table_id": TABLE}, "give either"),
+    ],
+)
+def test_place_or_table_are_given(given: dict[str, Any], message: str) -> None:
+    for use in (glaive.dataset, lambda **kw: glaive.write_dataset(ROWS, **kw)):
+        with pytest.raises(OptionError, match=message):
+            use(**given)
+
+
+def test_a_table_without_a_place_is_not_found() -> None:
+    with pytest.raises(DatasetNotFoundError, match="no place for the table"):
+        glaive.dataset(namespace_client=Catalogue(None), table_id=TABLE)
+
+
+def test_versions_that_the_namespace_registers_are_refused(tmp_path: Path) -> None:
+    catalogue = Catalogue(tmp_path / "t", managed_versioning=True)
+    with pytest.raises(UnsupportedFeatureError, match="registers the versions itself"):
+        glaive.dataset(namespace_client=catalogue, table_id=TABLE)
+
+
+def test_what_is_not_served_says_so(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    dataset = glaive.write_dataset(ROWS, place)
+    bases = {"s3://b": {"region": "eu"}}
+    nothing = glaive.LanceOperation.Append([])
+    calls: list[Any] = [
+        lambda: glaive.dataset(place, base_store_params=bases),
+        lambda: glaive.write_dataset(ROWS, dataset, mode="append", base_store_params=bases),
+        lambda: write_fragments(ROWS, place, base_store_params=bases),
+        lambda: write_fragments(ROWS, place, namespace_client=object(), table_id=TABLE),
+        lambda: dataset.commit(place, nothing, 1, base_store_params=bases),
+        lambda: dataset.commit(place, nothing, 1, namespace_client=object(), table_id=TABLE),
+        lambda: dataset.commit(place, nothing, 1, namespace_client_managed_versioning=True),
+        lambda: dataset.commit_batch(place, [], base_store_params=bases),
+        lambda: glaive.LanceDataset(place, serialized_manifest=b""),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedFeatureError, match="not supported"):
+            call()
+    assert dataset.latest_version == 1
+
+
+def test_progress_is_told_of_fragments(tmp_path: Path) -> None:
+    told: list[tuple[str, int]] = []
+
+    class Listener(FragmentWriteProgress):
+        def begin(self, fragment: glaive.FragmentMetadata, **kwargs: Any) -> None:
+            told.append(("begin", fragment.physical_rows))
+
+        def complete(self, fragment: glaive.FragmentMetadata, **kwargs: Any) -> None:
+            told.append((fragment.to_json()["files"][0]["path"][-6:], fragment.num_rows))
+
+    glaive.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, progress=Listener())
+    assert told == [("begin", 0), (".lance", 2), ("begin", 0), (".lance", 1)]
+
+
+def test_pages_have_as_many_bytes_as_was_said(tmp_path: Path) -> None:
+    from glaive.file import LanceFileReader
+
+    rows = pa.table({"a": range(100_000), "b": range(100_000)})
+    pages = {}
+    for name, options in {
+        "as usual": {},
+        "small": {"max_page_bytes": 80_000},
+        "shared": {"data_cache_bytes": 160_000},
+        "large": {"max_page_bytes": 2**40},
+    }.items():
+        given: Any = options
+        dataset = glaive.write_dataset(rows, tmp_path / name, **given)
+        (file,) = dataset.get_fragments()[0].data_files()
+        reader = LanceFileReader(str(tmp_path / name / "data" / file.path))
+        pages[name] = [one.num_pages for one in reader.file_statistics().columns]
+        assert dataset.to_table() == rows
+    assert pages == {"as usual": [1, 1], "small": [10, 10], "shared": [10, 10], "large": [1, 1]}
