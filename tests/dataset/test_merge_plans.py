@@ -98,3 +98,13 @@ def test_analyzing_commits_nothing(dataset: glaive.LanceDataset) -> None:
     assert dataset.version == 1
     assert glaive.dataset(dataset.uri).to_table()["w"].to_pylist() == [1] * 100
     assert upsert.execute(source)["num_updated_rows"] == 2
+
+
+def test_keys_are_found_without_an_array_of_them(tmp_path: Path) -> None:
+    rows: Any = pa.table({"k": range(200_000), "text": [f"{at:07d}" for at in range(200_000)]})
+    dataset = glaive.write_dataset(rows, tmp_path / "d")
+    for on, step in (("k", "find keys in encoded columns"), ("text", "look decoded keys up")):
+        told = dataset.merge_insert(on).when_matched_delete().analyze_plan(rows.slice(70_000, 9))
+        assert f"of that: {step}" in told
+        assert "rows_scanned: 200000" in told
+        assert "num_deleted_rows: 9" in told

@@ -209,6 +209,25 @@ def test_structs_and_lists_as_keys(tmp_path: Path, kind: str) -> None:
         compare(tmp_path, target, source, "k", MERGES[name], data_storage_version="2.2")
 
 
+@pytest.mark.parametrize("name", ["insert", "prune", "unless", "upsert"])
+def test_keys_that_the_source_has_twice(tmp_path: Path, name: str) -> None:
+    target = TARGET.slice(0, 3)
+    source = SOURCE.take([0, 0, 2, 2, 3, 3, 1])
+    compare(tmp_path, target, source, "id", MERGES[name])
+    compare(tmp_path, target, source.slice(2), "id", MERGES[name])
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_updated_rows_come_in_the_order_of_the_source(tmp_path: Path, stable: bool) -> None:
+    glaive.write_dataset(TARGET, tmp_path / "d", enable_stable_row_ids=stable)
+    dataset = glaive.dataset(tmp_path / "d")
+    MERGES["upsert"](dataset.merge_insert("id")).execute(SOURCE)
+    expected = [3, 1, 7, None, 8]
+    assert dataset.to_table()["id"].to_pylist()[-5:] == expected
+    dataset.merge_insert("id").when_matched_update_all().execute(SOURCE.slice(0, 2).drop(["w"]))
+    assert dataset.to_table()["id"].to_pylist()[-2:] == [3, 1]
+
+
 def test_floats_are_matched_by_their_bits(tmp_path: Path) -> None:
     zero, other = 0x8000000000000000, 0x7FF8000000000001
     bits = [0, 0x3FF0000000000000, 0x7FF8000000000000, 0xFFF8000000000000]
