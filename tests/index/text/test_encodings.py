@@ -94,6 +94,16 @@ def test_postings_come_back(lengths: list[int], form: Form, seed: int, often: in
         assert elements.data[at].view("<f4").ravel().tolist() == best.tolist()
 
 
+@pytest.mark.parametrize(("twice", "expected"), [(15, (1, 15)), (16, (2, 0)), (17, (2, 0))])
+def test_frequencies_take_the_fewest_bytes(twice: int, expected: tuple[int, int]) -> None:
+    # Sixteen exceptions are as long as one bit of all 256: pylance then takes the bit.
+    frequencies = np.where(np.arange(256) < twice, 2, 1)
+    postings = Postings(np.array([0, 256]), np.arange(256), frequencies)
+    data = encode_postings(postings, np.zeros(1, np.float32), FORMS[2]).data
+    at = 4 + 1 + 32 * int(data[4])
+    assert (data[at], data[at + 1]) == expected
+
+
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_damaged_postings_are_errors_or_other_numbers(form: Form) -> None:
     postings = postings_of([300, 5, 0, 128, 1], 3, 5000)
@@ -230,6 +240,14 @@ def test_nodes_may_lead_on_by_many_letters(letters: int) -> None:
     tokens += [b"\x01" + bytes([one]) for one in range(letters)]
     data, expected = automaton(sorted(tokens), 3)
     assert read(data, len(tokens)) == expected
+
+
+def test_nodes_of_many_letters_have_an_index_of_them() -> None:
+    tokens = [bytes([2 * one]) for one in range(40)]
+    data, _ = automaton(tokens)
+    root = int.from_bytes(data[-12:-4], "little")
+    index = list(data[root - 1 - 256 : root - 1])
+    assert index == [at // 2 if at % 2 == 0 and at < 80 else 255 for at in range(256)]
 
 
 def test_many_and_long_tokens() -> None:

@@ -75,7 +75,7 @@ def _best(pairs: _Pairs) -> _Pairs:
     # Each set lies below the one before it, so that the minimum begins anew.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)
-    better[1:] = (low[1:] < low[:-1]) | (of[1:] != of[:-1])
+    better[1:] = low[1:] < low[:-1]
     of, frequencies, codes = of[better], frequencies[better], codes[better]
     order = np.lexsort((frequencies, of))
     return _Pairs(of[order], frequencies[order], codes[order])
