@@ -306,3 +306,39 @@ def test_time_spans(text: str, seconds: float) -> None:
 def test_what_is_no_time_span(text: str) -> None:
     with pytest.raises(OptionError, match="time span"):
         duration(text)
+
+
+def test_branches_that_keep_versions_are_told_as_in_pylance(tmp_path: Path) -> None:
+    place, row = str(tmp_path / "d"), pa.table({"a": [1]})
+    dataset = lance.write_dataset(row, place)
+    for _ in range(4):
+        dataset.insert(row)
+    one = dataset.create_branch("one", 2)
+    one.insert(row)
+    two = one.create_branch("two")
+    two.insert(row)
+    dataset.create_branch("four", 4)
+    dataset.create_branch("five", 5)
+    ages: list[dict[str, Any]] = [
+        {"older_than": timedelta(0)},
+        {"older_than": timedelta(0), "retain_versions": 3},
+        {"versions": [1, 3]},
+        {"versions": [2]},
+        {"older_than": timedelta(days=1)},
+    ]
+    found = []
+    for branch in (None, "one", "two"):
+        for given in ages:
+            told = [
+                {
+                    (one.name, one.referenced_version, one.cleanup_candidate)
+                    for one in library.dataset(place)
+                    .checkout_version((branch, None))
+                    .explain_cleanup_old_versions(error_if_tagged_old_versions=False, **given)
+                    .referenced_branches
+                }
+                for library in (glaive, lance)
+            ]
+            assert told[0] == told[1]
+            found.append(len(told[0]))
+    assert found == [4, 2, 0, 2, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]
