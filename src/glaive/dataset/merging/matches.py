@@ -120,8 +120,7 @@ def _terms(keys: SourceKeys) -> tuple[Term, ...]:
             condition = name, IsOneOf(column.drop_null())
             word_test(condition[1], column.type)  # once, and not by each thread
         terms.append(_KeyTerm(expression=_ANY, condition=condition, path=name, values=values))
-    quick = tuple(one for one in terms if one.condition is not None)
-    return quick or tuple(terms)
+    return tuple(sorted(terms, key=lambda one: one.condition is None))  # the quick ones first
 
 
 _ANY: Final = Literal(True, pa.bool_())
