@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 from glaive.dataset.compaction.optimize import Compaction
-from glaive.dataset.compaction.plan import CompactionPlan, CompactionTask
-from glaive.dataset.compaction.task import CompactionMetrics, RewriteResult
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
 
 __all__ = [
     "Compaction",

@@ -687,7 +687,7 @@ class TestOtherWriters:
                 meddle()
                 return made
 
-            monkeypatch.setattr("glaive.dataset.compaction.task.remap_segments", remap_late)
+            monkeypatch.setattr("glaive.dataset.compaction.commit.remap_segments", remap_late)
             self._compact(path, lambda: None)
 
         return within
@@ -771,7 +771,7 @@ def test_old_and_unfinished_segments_are_cleaned_up(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("glaive.dataset.compaction.task.remap_segments", remap_segments)
+        patched.setattr("glaive.dataset.compaction.commit.remap_segments", remap_segments)
         patched.setattr("glaive.table.operations.rewrite.Rewrite.apply", crash)
         with pytest.raises(KeyboardInterrupt):
             glaive.dataset(path).optimize.compact_files()

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from glaive.dataset.compaction.plan import (
-    CompactionOptions,
-    CompactionPlan,
-    CompactionTask,
-    plan_compaction,
-)
-from glaive.dataset.compaction.task import (
-    CompactionMetrics,
-    RewriteResult,
-    commit_rewrites,
-    rewrite,
-)
+from glaive.dataset.compaction.commit import commit_rewrites
+from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.plan import plan_compaction
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
 from glaive.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -46,7 +39,7 @@ class Compaction:
     @staticmethod
     def execute_task(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
         """Write the fragments of one task; no version has them yet."""
-        return rewrite(dataset, task)
+        return task.execute(dataset)
 
     @staticmethod
     def commit(
@@ -75,7 +68,7 @@ class Compaction:
         """Plan, carry out and commit; makes no version if there is nothing to do."""
         plan = Compaction.plan(dataset, options)
         defer = {"defer_index_remap": _options(dataset, options).defer_index_remap}
-        return Compaction.commit(dataset, [rewrite(dataset, task) for task in plan.tasks], defer)
+        return Compaction.commit(dataset, [task.execute(dataset) for task in plan.tasks], defer)
 
 
 class DatasetOptimizer:

@@ -1,0 +1,80 @@
+"""Commit what the tasks of a compaction made, as one version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.compaction.rewrite import addresses_left
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.format.flags import Feature
+from glaive.format.manifest import Manifest
+from glaive.index.remap import remap_segments
+from glaive.table.operations.reserve_fragments import ReserveFragments
+from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.reuse import reuse_entry
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["commit_rewrites"]
+
+
+def commit_rewrites(
+    dataset: OpenedVersion, rewrites: Sequence[RewriteResult], *, defer_index_remap: bool = False
+) -> tuple[Manifest, CompactionMetrics]:
+    """Commit the results of tasks: two versions, one that reserves ids and one that rewrites.
+
+    Indices that hold addresses of the rows are made anew, unless that is deferred.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed one of the fragments since; plan anew.
+    OptionError
+        The results are of different versions.
+    CorruptFileError, NotLanceError, UnsupportedFeatureError
+        An index cannot be read; the fragments stay as they were.
+    """
+    versions = {one.read_version for one in rewrites}
+    if len(versions) > 1:
+        raise OptionError(f"rewrites of different versions cannot be committed as one: {versions}")
+    total = sum((one.metrics for one in rewrites), CompactionMetrics())
+    if not rewrites:
+        return dataset.manifest, total
+    base = dataset
+    if versions != {dataset.version}:
+        base = dataset.checked_out(versions.pop())
+    count = sum(len(one.new) for one in rewrites)
+    reserved = base
+    following = 0
+    if count:
+        manifest = commit_operation(base, ReserveFragments(count))
+        following = manifest.wire.max_fragment_id - count + 1
+        reserved = base.checked_out(manifest)
+    groups, moved = [], []
+    for one in rewrites:
+        numbered = []
+        for fragment in one.new:
+            numbered.append(replace(fragment, id=following))
+            following += 1
+        groups.append(RewriteGroup(one.old, tuple(numbered)))
+        moved.append((one.moved, one.old, numbered))
+    if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
+        moved = [(left or addresses_left(base, old), old, new) for left, old, new in moved]
+        entry = reuse_entry(dataset.store, reserved.manifest, moved)
+        return commit_operation(base, Rewrite(groups=tuple(groups), reuse_index=entry)), total
+    indices = remap_segments(dataset.store, base.manifest, moved)
+    operation = Rewrite(
+        groups=tuple(groups),
+        rewritten_indices=indices.rewritten,
+        coverage=indices.coverage,
+    )
+    try:
+        return commit_operation(base, operation), total
+    except (CommitConflictError, CommitContentionError):
+        indices.discard()
+        raise

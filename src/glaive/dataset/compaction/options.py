@@ -1,0 +1,137 @@
+"""Options of a compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Self
+
+from glaive.errors import OptionError
+
+__all__ = ["CompactionOptions"]
+
+CONFIG_PREFIX = "lance.compaction."
+"""Of entries of the table's configuration that hold defaults of the options."""
+
+_MODES = ("reencode", "try_binary_copy", "force_binary_copy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """How to compact.
+
+    Parameters
+    ----------
+    target_rows_per_fragment
+        Rows of the fragments that are made; smaller ones are candidates.
+    max_rows_per_group
+        Rows of a page at most, in files of format 0.1.
+    max_bytes_per_file
+        Bytes after which a new file is begun, about.
+    materialize_deletions, materialize_deletions_threshold
+        Whether fragments of whose rows a greater share is deleted are candidates.
+    defer_index_remap
+        Whether indices are left as they are, beside a map of where rows went; otherwise
+        those that hold row addresses are made anew. Not for datasets with stable row ids,
+        where it changes nothing.
+    num_threads
+        Accepted; the cores decide.
+    batch_size
+        Rows read at a time; by width when omitted.
+    io_buffer_size
+        Accepted; what is under way is bounded otherwise.
+    compaction_mode
+        ``reencode``, or ``try_binary_copy``, which comes to the same.
+    max_source_fragments, max_source_rows, max_source_bytes
+        Limits of one run: groups are taken, oldest first, while they stay below.
+    excluded_fragment_ids
+        Fragments that stay as they are, and are not reached across.
+    data_storage_version
+        Format of the files; that of the dataset when omitted.
+    """
+
+    target_rows_per_fragment: int = 1024 * 1024
+    max_rows_per_group: int = 1024
+    max_bytes_per_file: int = 90 * 1024**3
+    materialize_deletions: bool = True
+    materialize_deletions_threshold: float = 0.1
+    defer_index_remap: bool = False
+    num_threads: int | None = None
+    batch_size: int | None = None
+    io_buffer_size: int | None = None
+    compaction_mode: str = "reencode"
+    binary_copy_read_batch_bytes: int | None = None
+    max_source_fragments: int | None = None
+    max_source_rows: int | None = None
+    max_source_bytes: int | None = None
+    excluded_fragment_ids: tuple[int, ...] = ()
+    data_storage_version: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "target_rows_per_fragment",
+            "max_rows_per_group",
+            "max_bytes_per_file",
+            "batch_size",
+            "max_source_fragments",
+            "max_source_rows",
+            "max_source_bytes",
+        ):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+        if not 0 <= self.materialize_deletions_threshold <= 1:
+            raise OptionError(
+                "materialize_deletions_threshold: expected a share from 0 to 1, found "
+                f"{self.materialize_deletions_threshold!r}"
+            )
+        if self.compaction_mode not in _MODES:
+            raise OptionError(
+                f"compaction_mode: expected one of {', '.join(_MODES)}, found "
+                f"{self.compaction_mode!r}"
+            )
+        if self.compaction_mode == "force_binary_copy":
+            raise OptionError(
+                "compaction_mode 'force_binary_copy': pages are always encoded anew here; choose "
+                "'try_binary_copy' or 'reencode'"
+            )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None, config: Mapping[str, str]) -> Self:
+        """Options as users give them, over those of the table's configuration.
+
+        Raises
+        ------
+        OptionError
+            An option does not exist or has a value it cannot have.
+        """
+        known = {one.name: one for one in fields(cls)}
+        kept: dict[str, Any] = {}
+        for key, text in config.items():
+            name = key.removeprefix(CONFIG_PREFIX)
+            if key.startswith(CONFIG_PREFIX) and name in known:
+                kept[name] = _from_text(name, text)
+        for name, value in (given or {}).items():
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else "."
+                raise OptionError(
+                    f"compaction: unknown option {name!r}{hint} Known: {', '.join(known)}"
+                )
+            if value is not None:
+                kept[name] = tuple(value) if name == "excluded_fragment_ids" else value
+        return cls(**kept)
+
+
+def _from_text(name: str, text: str) -> Any:
+    if name in ("materialize_deletions", "defer_index_remap"):
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"{CONFIG_PREFIX}{name}: expected true or false, found {text!r}")
+        return text.lower() == "true"
+    if name in ("compaction_mode", "data_storage_version"):
+        return text
+    try:
+        return float(text) if name.endswith("threshold") else int(text)
+    except ValueError:
+        raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r}") from None

@@ -1,0 +1,193 @@
+"""Carry out one task of a compaction: the live rows of fragments, written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.dictionaries import has_dictionary
+from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.source import Rows
+from glaive.dataset.writing.write import find_target, write_fragments
+from glaive.errors import OptionError
+from glaive.file.versions import PROFILES
+from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.format.rowids import (
+    concatenate_row_ids,
+    decode_versions,
+    encode_version_array,
+    select_row_ids,
+)
+from glaive.index.remap import any_holds_addresses
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.view import Views
+from glaive.table.reuse import address_map
+
+if TYPE_CHECKING:
+    from glaive.dataset.opened import OpenedVersion
+
+__all__ = ["addresses_left", "rewrite"]
+
+
+def rewrite(
+    dataset: OpenedVersion,
+    read_version: int,
+    fragment_ids: Sequence[int],
+    options: CompactionOptions,
+) -> RewriteResult:
+    """Write the live rows of fragments into new ones, in their order; no version has those yet.
+
+    Raises
+    ------
+    OptionError
+        The dataset is at another version than the plan.
+
+    Notes
+    -----
+    Memory: the pages being written, whatever the size of the fragments.
+    """
+    if dataset.version != read_version:
+        raise OptionError(
+            f"the task was planned for version {read_version}, but the dataset is at "
+            f"{dataset.version}; check that version out"
+        )
+    manifest = dataset.manifest
+    positions = list(dataset.snapshot.positions_of(fragment_ids))
+    old = list(map(manifest.fragment, positions))
+    writing = WriteOptions(
+        mode="append",
+        max_rows_per_group=options.max_rows_per_group,
+        max_bytes_per_file=options.max_bytes_per_file,
+        data_storage_version=options.data_storage_version,
+    )
+    rows = int(dataset.snapshot.live_counts[positions].sum())
+    # As many fragments as fill, all of one size but for a row.
+    count = max(1, rows // options.target_rows_per_fragment)
+    most = max(1, -(-rows // count))
+    writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
+    schema = manifest.schema.to_arrow()
+    target = find_target(dataset.store, schema, writing, manifest)
+    reading = ScanOptions.of(
+        fragments=fragment_ids,
+        blob_handling="all_binary",
+        use_cache=False,
+        batch_size=options.batch_size,
+    )
+    # Writers of such pages take text with the dictionaries that it was read with.
+    coded = getattr(PROFILES[target.version], "pages", None) == "layouts"
+    pieces = make_query(Views(dataset.snapshot), reading).pieces(coded=coded)
+    new = write_fragments(
+        dataset.store,
+        _together(pieces),
+        target.schema,
+        writing,
+        target.version,
+        target.dictionaries,
+        coded=coded,
+    )
+    new = [one for one in new if one.physical_rows]
+    if manifest.uses(Feature.STABLE_ROW_IDS):
+        new = _with_lineage(dataset, old, new)
+    moved = b""
+    if any_holds_addresses(manifest):
+        moved = addresses_left(dataset, old)
+    metrics = CompactionMetrics(
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=sum(len(one.files) + (one.deletion_file is not None) for one in old),
+        files_added=sum(len(one.files) for one in new),
+    )
+    return RewriteResult(read_version, metrics, tuple(old), tuple(new), moved)
+
+
+_PIECE_ROWS = 64 * 1024
+_PIECE_BYTES = 16 * 1024 * 1024
+
+
+def _together(pieces: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows in fewer batches: of small ones, each costs more than its rows do."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in pieces:
+        if isinstance(batch, pa.Table):
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
+        return batches
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def addresses_left(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
+    """Addresses of the live rows of fragments, as a bitmap."""
+    return address_map(_addresses(dataset, one) for one in fragments)
+
+
+def _addresses(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint64]:
+    """Addresses of the live rows of a fragment."""
+    return _kept(dataset, fragment).astype(np.uint64) + np.uint64(fragment.id << 32)
+
+
+def _kept(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint32]:
+    live = dataset.snapshot.live_rows(fragment)
+    kept = np.arange(fragment.physical_rows, dtype=np.uint32)
+    return kept if live is None else np.delete(kept, live.deleted)
+
+
+def _with_lineage(
+    dataset: OpenedVersion, old: Sequence[Fragment], new: Sequence[Fragment]
+) -> list[Fragment]:
+    """New fragments with the row ids and versions of their rows."""
+    where = dataset.manifest.where
+    ids, created, updated = [], [], []
+    for one in old:
+        kept = _kept(dataset, one)
+        ids.append(select_row_ids(one.row_ids or b"", one.physical_rows, kept, where=where))
+        created.append(_versions(one.created_at, one.physical_rows, where)[kept])
+        updated.append(_versions(one.updated_at, one.physical_rows, where)[kept])
+    sequence = concatenate_row_ids(ids, where=where)
+    made, stops = np.concatenate(created), np.concatenate(updated)
+    rows = len(made)
+    placed, start = [], 0
+    for one in new:
+        stop = start + one.physical_rows
+        part = sequence
+        if len(new) > 1:
+            some = np.arange(start, stop, dtype=np.uint32)
+            part = select_row_ids(sequence, rows, some, where=where)
+        placed.append(
+            replace(
+                one,
+                row_ids=part,
+                created_at=encode_version_array(made[start:stop]),
+                updated_at=encode_version_array(stops[start:stop]),
+            )
+        )
+        start = stop
+    return placed
+
+
+def _versions(wire: bytes | None, rows: int, where: str) -> NDArray[np.uint64]:
+    if wire is None:
+        return np.ones(rows, np.uint64)
+    return decode_versions(wire, rows, where=where)
