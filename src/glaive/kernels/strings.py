@@ -250,3 +250,4 @@ def exercise() -> None:
     offsets = as_buffer(np.array([0, 1, 3], np.int32))
     pack_variable(offsets, 32, pa.py_buffer(b"abc"), 2, 32)
     pack_blocks(offsets, 32, pa.py_buffer(b"abc"), np.array([2], np.int64), 32)
+    value_lengths(offsets, 32, pa.py_buffer(b"abc"), 2)
