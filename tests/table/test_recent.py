@@ -156,12 +156,27 @@ class TestFollowing:
             base = commit_transaction(store, append(base), base=base)
         store.delete([manifest_path(2), manifest_path(3)])
         recent.KNOWN.update(known)  # as if another process had done all that
+        store.rewrite(HINT, b'{"version":1}')  # and the hint came late
         found = open_latest(store, to_follow=True)
-        assert found.version == 1
-        assert store.get(HINT).to_pybytes() == b'{"version":4}'
+        assert found.version == 4
+        commit_transaction(store, append(found), base=found)
+        assert [one.version for one in list_versions(store)] == [1, 4, 5]
+
+    def test_a_commit_for_a_version_before_those_cleaned_up_is_refused(
+        self, store: LocalStore
+    ) -> None:
+        first = base = create(store)
+        for _ in range(3):
+            base = commit_transaction(store, append(base), base=base)
+        store.delete([manifest_path(2), manifest_path(3)])
         with pytest.raises(CommitConflictError, match="cleaned up"):
-            commit_transaction(store, append(found), base=found)
+            commit_transaction(store, append(first), base=first)
         assert [one.version for one in list_versions(store)] == [1, 4]
+
+    def test_a_directory_that_cannot_be_looked_at_is_not_known(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"no directory")
+        assert recent.state_of(LocalStore(tmp_path / "file")) is None
+        assert recent.newest_known(f"{tmp_path}/file/{VERSIONS}", None) is None
 
 
 def test_versions_by_number_are_not_kept(store: LocalStore) -> None:

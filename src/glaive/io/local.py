@@ -241,6 +241,14 @@ class LocalStore:
             raise StoreError(f"cannot look up {full}: it is a directory. Check the path.")
         return _meta(path, status)
 
+    def folder_state(self, prefix: str) -> tuple[int, ...] | None:
+        """What changes when names come into a directory or go; ``None`` if there is none."""
+        try:
+            status = os.stat(self.full(prefix))
+        except OSError:  # whoever lists it is told why
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
     def is_free(self, path: str) -> bool:
         """Whether there certainly is no such file."""
         try:

@@ -12,12 +12,13 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from glaive.errors import CleanupError, OptionError
+from glaive.errors import CleanupError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.pool import ordered_map
@@ -139,16 +140,11 @@ def plan_cleanup(
     parents = {
         one.parent_version for one in list_branches(root).values() if one.parent_branch == branch
     }
-    manifests = {
-        location.version: manifest
-        for location, manifest in zip(
-            locations, ordered_map(lambda one: load_manifest(store, one), locations), strict=True
-        )
-    }
+    manifests = _load(store, locations)
     before = datetime.now(UTC) - policy.age
     old = {
         version
-        for version in wanted
+        for version in wanted & manifests.keys()
         if version not in parents and manifests[version].timestamp < before
     }
     named = sorted(old & tagged.keys())
@@ -160,20 +156,15 @@ def plan_cleanup(
         )
     old -= tagged.keys()
     kept = FileSet.of(one for version, one in manifests.items() if version not in old)
-    for location in _detached(store):
-        kept.add(load_manifest(store, location))
+    for manifest in _load(store, list(_detached(store))).values():
+        kept.add(manifest)
     gone = FileSet.of(manifests[version] for version in old)
-    files = [
-        CleanupFile(one.path, "manifest", store.head(one.path).size, unverified=False)
-        for one in locations
-        if one.version in old
-    ]
+    files = list(_manifests(store, [one for one in locations if one.version in old]))
     files.extend(_unused(store, kept, gone, policy))
     # A version made meanwhile may have taken up files again, as a restore does.
     known = manifests.keys()
-    fresh = FileSet.of(
-        load_manifest(store, one) for one in list_versions(store) if one.version not in known
-    )
+    made = [one for one in list_versions(store) if one.version not in known]
+    fresh = FileSet.of(_load(store, made).values())
     files = [file for file in files if file.path not in fresh]
     return CleanupPlan(current.version, tuple(sorted(old)), tuple(files))
 
@@ -197,6 +188,37 @@ def _candidates(
     older = locations[: max(0, len(locations) - keep)]
     found = {one.version for one in older if one.version < current.version}
     return found if policy.versions is None else found & set(policy.versions)
+
+
+def _load(store: ObjectStore, locations: Sequence[ManifestLocation]) -> dict[int, Manifest]:
+    """Manifests by version; those that another cleanup has removed meanwhile are left out."""
+
+    def load(location: ManifestLocation) -> Manifest | None:
+        try:
+            return load_manifest(store, location)
+        except ObjectNotFoundError:
+            if not _is_gone(store, location.path):
+                raise  # something else is missing, and what the version has is not known
+            return None
+
+    loaded = zip(locations, ordered_map(load, locations), strict=True)
+    return {one.version: manifest for one, manifest in loaded if manifest is not None}
+
+
+def _is_gone(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFoundError:
+        return True
+    return False
+
+
+def _manifests(store: ObjectStore, locations: Iterable[ManifestLocation]) -> Iterator[CleanupFile]:
+    """The files of versions that go, and are not gone yet."""
+    for one in locations:
+        with suppress(ObjectNotFoundError):
+            size = store.head(one.path).size
+            yield CleanupFile(one.path, "manifest", size, unverified=False)
 
 
 def _detached(store: ObjectStore) -> Iterator[ManifestLocation]:

@@ -41,7 +41,7 @@ from glaive.table.handlers import put_manifest
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
-from glaive.table.recent import remember
+from glaive.table.recent import remember, state_of
 from glaive.table.registry import read_operation
 from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
@@ -176,7 +176,7 @@ class _Commit:
                 if not options.detached:
                     write_hint(self.store, version)
                     if complete:
-                        remember(pieces, made)
+                        remember(pieces, made, state_of(self.store))
                 self._clean_up(made)
                 return made
             took = took or time.perf_counter() - started

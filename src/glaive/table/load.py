@@ -17,7 +17,7 @@ from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transacti
 from glaive.format.transaction import Transaction, decode_transaction
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.table.recent import newest_known, recall, remember
+from glaive.table.recent import State, newest_known, recall, remember, state_of
 from glaive.table.rows import complete_rows
 from glaive.table.versions import ManifestLocation, latest, list_versions, locate
 
@@ -48,20 +48,20 @@ def open_latest(store: ObjectStore, *, to_follow: bool = False) -> Manifest:
     for _ in range(_LOOKS):
         # Between the two it may have been followed by another and cleaned up.
         with suppress(ObjectNotFoundError):
-            return load_manifest(store, latest(store), keep=True)
+            state = state_of(store)
+            return load_manifest(store, latest(store), keep=True, state=state)
     return load_manifest(store, latest(store))
 
 
 def _still_newest(store: ObjectStore) -> ManifestLocation | None:
     """The newest version of a directory where it was known a moment ago, and none followed.
 
-    Listing a directory takes the longer the more versions it has. Here the next number is free,
-    so only a version made and cleaned up again within the second since could have come after;
-    of that one the commit learns by the hint.
+    Listing a directory takes the longer the more versions it has. No name came or went since
+    then; and the next number is free, as some file systems tell times in steps of milliseconds.
     """
     if not isinstance(store, LocalStore):
         return None
-    known = newest_known(store.full(VERSIONS))
+    known = newest_known(store.full(VERSIONS), state_of(store))
     if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
         return None
     path = manifest_path(known.version, known.scheme)
@@ -111,19 +111,24 @@ def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Man
 
 
 def load_manifest(
-    store: ObjectStore, location: ManifestLocation, *, keep: bool = False
+    store: ObjectStore,
+    location: ManifestLocation,
+    *,
+    keep: bool = False,
+    state: State | None = None,
 ) -> Manifest:
     """The manifest at a location; errors as those of :func:`load_numbered`.
 
     One request, and one per fragment where an old manifest does not tell its rows. With ``keep``
-    the manifest is remembered: whoever loads the same bytes next is spared parsing them.
+    the manifest is remembered: whoever loads the same bytes next is spared parsing them. It was
+    found to be the newest when the directory was in this ``state``, or later.
     """
     path = location.path
     data, where = store.get(path), store.full(path)
     known = recall(data, where)
     if known is not None:
         if keep:
-            remember([data], known)
+            remember([data], known, state)
         return known
     manifest = decode_manifest(data, where=where, scheme=location.scheme)
     if manifest.version != location.version:
@@ -135,7 +140,7 @@ def load_manifest(
         )
     manifest = complete_rows(store, manifest)
     if keep:
-        remember([data], manifest)
+        remember([data], manifest, state)
     return manifest
 
 

@@ -18,8 +18,11 @@ from typing import Final
 import pyarrow as pa
 
 from glaive.format.manifest import Manifest
+from glaive.format.paths import VERSIONS
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
 
-__all__ = ["KNOWN", "MOST", "newest_known", "recall", "remember"]
+__all__ = ["KNOWN", "MOST", "State", "newest_known", "recall", "remember", "state_of"]
 
 MOST: Final = 4
 """Datasets."""
@@ -30,7 +33,10 @@ _MOST_BYTES: Final = 1024 * 1024
 _FRESH_SECONDS: Final = 1.0
 """How long a version is known to have been the newest."""
 
-KNOWN: Final[dict[str, tuple[pa.Buffer, Manifest, float]]] = {}
+State = tuple[int, ...]
+"""What a directory was like; another one when names came or went since."""
+
+KNOWN: Final[dict[str, tuple[pa.Buffer, Manifest, float, State | None]]] = {}
 _lock: Final = Lock()
 
 
@@ -42,18 +48,21 @@ def recall(data: pa.Buffer, where: str) -> Manifest | None:
     return known[1]
 
 
-def newest_known(folder: str) -> Manifest | None:
-    """The manifest in this folder that was the newest within the last second, if any."""
+def newest_known(folder: str, state: State | None) -> Manifest | None:
+    """The manifest that was the newest here within the last second, when all was as it is now."""
     known = KNOWN.get(folder)
-    if known is None or time.monotonic() - known[2] > _FRESH_SECONDS:
+    if known is None or state is None or known[3] != state:
         return None
-    return known[1]
+    return known[1] if time.monotonic() - known[2] <= _FRESH_SECONDS else None
 
 
-def remember(pieces: Sequence[bytes | pa.Buffer], manifest: Manifest) -> None:
+def remember(
+    pieces: Sequence[bytes | pa.Buffer], manifest: Manifest, state: State | None = None
+) -> None:
     """Keep the newest manifest and the pieces of its file, until the next one of its folder.
 
-    The manifest tells the rows of all its fragments, as far as its files tell them.
+    The manifest tells the rows of all its fragments, as far as its files tell them. It was the
+    newest when the folder was in this ``state``.
     """
     if sum(map(len, pieces)) > _MOST_BYTES:
         return
@@ -63,7 +72,12 @@ def remember(pieces: Sequence[bytes | pa.Buffer], manifest: Manifest) -> None:
         KNOWN.pop(folder, None)
         while len(KNOWN) >= MOST:
             del KNOWN[next(iter(KNOWN))]
-        KNOWN[folder] = data, manifest, time.monotonic()
+        KNOWN[folder] = data, manifest, time.monotonic(), state
+
+
+def state_of(store: ObjectStore) -> State | None:
+    """What the directory of the versions is like now; ``None`` where there is no directory."""
+    return store.folder_state(VERSIONS) if isinstance(store, LocalStore) else None
 
 
 def _folder(where: str) -> str:
