@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 import glaive
 import glaive.optimize
 from glaive.errors import CommitConflictError, OptionError
+from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
+from glaive.table.reuse import reuse_entry
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 theirs = pytest.importorskip("lance.optimize")
@@ -198,6 +200,71 @@ class TestIndices:
                 lance.dataset(path).delete("a = 30")
                 glaive.dataset(path).optimize.compact_files(**deferred)
         assert lance.dataset(path).count_rows() == 39
+
+    @pytest.mark.spec("reuse-3")
+    @pytest.mark.parametrize("library", [glaive, lance], ids=["glaive", "pylance"])
+    def test_maps_made_at_the_same_time_become_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Any
+    ) -> None:
+        path = str(tmp_path / "d")
+        make(path, [10, 10, 10, 10])
+        lance.dataset(path).create_scalar_index("a", "BTREE")
+        deferred = {"defer_index_remap": True}
+        commit: Any = library.optimize.Compaction.commit
+
+        def plan(maker: Any, number: int) -> tuple[Any, Any]:
+            dataset = maker.dataset(path)
+            options = {"target_rows_per_fragment": 20, **deferred}
+            tasks = maker.optimize.Compaction.plan(dataset, options).tasks
+            return dataset, tasks[number].execute(dataset)
+
+        first, second = plan(library, 0), plan(glaive, 1)
+
+        def another_is_first(*given: Any) -> Any:
+            made = reuse_entry(*given)
+            monkeypatch.undo()
+            commit(first[0], [first[1]], deferred)
+            return made
+
+        monkeypatch.setattr("glaive.dataset.compaction.commit.reuse_entry", another_is_first)
+        Compaction.commit(second[0], [second[1]], deferred)
+        dataset = lance.dataset(path)
+        scanner = dataset.scanner(filter="a IN (2, 13, 25, 36)")
+        assert "ScalarIndexQuery" in scanner.explain_plan()
+        assert sorted(scanner.to_table().column("a").to_pylist()) == [2, 13, 25, 36]
+        glaive.dataset(path).optimize.compact_files()
+        again = lance.dataset(path).to_table(filter="a IN (2, 13, 25, 36)")
+        assert sorted(again.column("a").to_pylist()) == [2, 13, 25, 36]
+
+    def test_maps_elsewhere_made_at_the_same_time_are_a_conflict(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = str(tmp_path / "d")
+        make(path, [10, 10, 10, 10])
+        lance.dataset(path).create_scalar_index("a", "BTREE")
+        deferred = {"defer_index_remap": True}
+        options = {"target_rows_per_fragment": 20, **deferred}
+        first, second = glaive.dataset(path), glaive.dataset(path)
+        tasks = Compaction.plan(first, options).tasks
+        results = [one.execute(first) for one in tasks]
+
+        def outside(*given: Any) -> Any:
+            made = reuse_entry(*given)
+            details = table_pb2.FragmentReuseIndexDetails()
+            details.external.path = "details.binpb"
+            made.index_details.value = details.SerializeToString()
+            return made
+
+        def another_is_first(*given: Any) -> Any:
+            made = reuse_entry(*given)
+            monkeypatch.setattr("glaive.dataset.compaction.commit.reuse_entry", outside)
+            Compaction.commit(first, results[:1], deferred)
+            return made
+
+        monkeypatch.setattr("glaive.dataset.compaction.commit.reuse_entry", another_is_first)
+        with pytest.raises(CommitConflictError, match="map of moved rows") as caught:
+            Compaction.commit(second, results[1:], deferred)
+        assert caught.value.retryable
 
     @pytest.mark.spec("reuse-1")
     @pytest.mark.spec("reuse-4")

@@ -33,6 +33,7 @@ __all__ = [
     "address_map",
     "followed",
     "moves_before",
+    "on_top",
     "reuse_entry",
 ]
 
@@ -98,6 +99,33 @@ def reuse_entry(
     return entry
 
 
+def on_top(
+    entry: table_pb2.IndexMetadata, entries: Sequence[table_pb2.IndexMetadata]
+) -> table_pb2.IndexMetadata | None:
+    """What :func:`reuse_entry` made, behind the moves that the map among ``entries`` has by now.
+
+    ``None`` if that map is not in the entry itself, so that it cannot be told.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be read.
+    """
+    before = next((one for one in entries if one.name == REUSE_INDEX), None)
+    if before is None:
+        return entry
+    there, mine = _details(before), _details(entry)
+    if before.index_version or there.HasField("external"):
+        return None
+    if list(there.inline.versions) == list(mine.inline.versions[:-1]):
+        return entry
+    there.inline.versions.append(mine.inline.versions[-1])
+    joined = table_pb2.IndexMetadata()
+    joined.CopyFrom(entry)
+    joined.index_details.value = there.SerializeToString()
+    return joined
+
+
 Reused = tuple[
     bytes,
     Sequence[_DETAILS.FragmentDigest],
@@ -134,8 +162,17 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
     entry = next((one for one in entries if one.name == REUSE_INDEX), None)
     if entry is None or entry.index_version:
         return list(entries)
+    groups = [
+        (frozenset(d.id for d in one.old_fragments), frozenset(d.id for d in one.new_fragments))
+        for version in _details(entry).inline.versions
+        for one in version.groups
+    ]
+    return [one if one is entry else follow_groups(one, groups) for one in entries]
+
+
+def _details(entry: table_pb2.IndexMetadata) -> table_pb2.FragmentReuseIndexDetails:
     try:
-        versions = _DETAILS.FromString(entry.index_details.value).inline.versions
+        return _DETAILS.FromString(entry.index_details.value)
     except DecodeError as error:
         raise CorruptFileError(
             "map of moved rows",
@@ -143,12 +180,6 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
             found=str(error),
             where=f"the index section, entry {REUSE_INDEX}",
         ) from error
-    groups = [
-        (frozenset(d.id for d in one.old_fragments), frozenset(d.id for d in one.new_fragments))
-        for version in versions
-        for one in version.groups
-    ]
-    return [one if one is entry else follow_groups(one, groups) for one in entries]
 
 
 def _digest(fragment: Fragment) -> table_pb2.FragmentReuseIndexDetails.FragmentDigest:

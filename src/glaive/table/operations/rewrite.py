@@ -5,8 +5,8 @@ Specification: "Rewrite" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from glaive.errors import CorruptFileError
@@ -18,9 +18,16 @@ from glaive.format.transaction import Operation
 from glaive.table.assign import copy_of, edit_fragments, mark_file_versions
 from glaive.table.indices import encode_indices, remap, rewritten_under
 from glaive.table.others import conflict_on, overlap, unknown
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import (
+    CommitOptions,
+    Conflict,
+    Draft,
+    Offsets,
+    TableOperation,
+    needs_dataset,
+)
 from glaive.table.registry import operation
-from glaive.table.reuse import followed
+from glaive.table.reuse import followed, on_top
 
 __all__ = ["Rewrite", "RewriteGroup"]
 
@@ -115,6 +122,19 @@ class Rewrite(TableOperation):
         if name in ("overwrite", "restore"):
             return conflict_on(theirs, "replaced the fragments that were rewritten")
         return unknown(theirs)
+
+    def rebase(
+        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
+    ) -> Self | Conflict:
+        """The map of moved rows behind the moves that others left since it was made."""
+        if self.reuse_index is None:
+            return self
+        joined = on_top(self.reuse_index, base.indices)
+        if joined is not None:
+            return self if joined is self.reuse_index else replace(self, reuse_index=joined)
+        if any(one.wire_name == "rewrite" for one in theirs):
+            return Conflict("rewrite left a map of moved rows outside of the manifest")
+        return self
 
     def apply(
         self,
