@@ -457,6 +457,17 @@ def test_what_an_index_covers_is_not_left_open(tmp_path: Path, kind: str, stable
         assert list(BitMap.deserialize(covered)) == ([4] if kind == "bitmap" else [])
 
 
+@pytest.mark.spec("remap-8")
+def test_an_index_covers_no_rows_that_came_later(tmp_path: Path) -> None:
+    path = make(tmp_path / "d", "btree")
+    patch(path, ODD_ENTRIES["no bitmap"])
+    glaive.dataset(path).optimize.compact_files()
+    assert len(glaive.dataset(path).get_fragments()) == 1
+    (entry,) = entries(path)
+    assert not BitMap.deserialize(entry.fragment_bitmap)
+    check_answers(path, "btree", uses_index=False)
+
+
 def test_what_an_index_covers_may_stay_open_beside_a_map(tmp_path: Path) -> None:
     path = make(tmp_path / "d", "btree", more=())
     patch(path, ODD_ENTRIES["no bitmap"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.interop.compacted import Copies, compacted, file_of, segment_of, vectors_of
+from tests.interop.compacted import Copies, compacted, entries, file_of, segment_of, vectors_of
 
 from glaive.format.pb import index_pb2
 
@@ -201,3 +202,19 @@ def test_old_indices_of_one_file_are_made_anew(tmp_path: Path) -> None:
     before, theirs, ours = (one / "index.idx" for one in copies.segments("v_idx"))
     assert theirs.read_bytes() == ours.read_bytes() != before.read_bytes()
     assert nearest(copies.theirs) == nearest(copies.ours)
+
+
+@pytest.mark.parametrize("form", ["Legacy", "V3"])
+def test_an_index_whose_files_are_gone_covers_nothing(
+    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = vector_index("pq", index_file_version=form)
+
+    def remove(path: Path) -> str:
+        shutil.rmtree(path / "_indices")
+        return "id % 5 = 0"
+
+    copies = compacted(tmp_path, index, deleted=remove)
+    theirs, ours = (one.fragment_bitmap for path in copies[1:] for one in entries(path))
+    assert ours == theirs
+    assert "is missing" in caplog.text

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,12 +135,12 @@ def remap_segments(
         for entry in entries:
             writer = SegmentWriter(store, manifest.data_format)
             writers.append(writer)
-            seen = _Seen.watching(moved)
-            made = _remake(Segment.of(store, manifest, entry), seen, writer)
+            seen = None if covered_fragments(entry) is not None else _Seen(moved.steps)
+            made = _remake(Segment.of(store, manifest, entry), seen or moved, writer)
             if made is not None:
                 rewritten.append(made)
-                if covered_fragments(entry) is None:
-                    coverage[made.new_id.uuid] = frozenset(seen.fragments)
+                if seen is not None:
+                    coverage[made.new_id.uuid] = seen.covered(groups)
     except BaseException:
         for writer in writers:
             writer.abort()
@@ -148,22 +149,33 @@ def remap_segments(
 
 
 class _Seen(AddressMap):
-    """A map that notes in which fragments rows are that it was asked for."""
+    """A map that notes in which fragments rows are that it was asked for, and where they were."""
 
-    __slots__ = ("fragments",)
+    __slots__ = ("_before", "_fragments", "_origins")
 
-    fragments: set[int]
-
-    @classmethod
-    def watching(cls, moved: AddressMap) -> _Seen:
-        one = cls(moved.steps)
-        one.fragments = set()
-        return one
+    def __init__(self, steps: Sequence[Any]) -> None:
+        super().__init__(steps)
+        self._before = AddressMap(steps[:-1])
+        self._fragments: set[int] = set()
+        self._origins: set[int] = set()
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
         found, kept = super().apply(addresses)
-        self.fragments.update(np.unique(found[kept] >> np.uint64(32)).tolist())
+        self._fragments |= _fragments(found[kept])
+        self._origins |= _fragments(self._before.apply(addresses)[0][kept])
         return found, kept
+
+    def covered(self, groups: Sequence[MovedGroup]) -> frozenset[int]:
+        """Fragments of the rows; new ones only if there were rows of all that they are made of."""
+        partly: set[int] = set()
+        for _, old, new in groups:
+            if not self._origins.issuperset(one.id for one in old):
+                partly.update(one.id for one in new)
+        return frozenset(self._fragments - partly)
+
+
+def _fragments(addresses: Addresses) -> set[int]:
+    return set(np.unique(addresses >> np.uint64(32)).tolist())
 
 
 def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritten | None:

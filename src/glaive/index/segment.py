@@ -13,7 +13,13 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    GlaiveError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+)
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.v2.reader import FileV2
@@ -246,6 +252,21 @@ class Segment:
         # Sizes in the entry are not relied on: a wrong one would make a sound file look cut off.
         return IndexFile(self.store, f"{self.folder}/{name}")
 
+    def get(self, name: str) -> pa.Buffer:
+        """The bytes of one of its files.
+
+        Raises
+        ------
+        DataFileMissingError
+            The file is absent.
+        """
+        try:
+            return self.store.get(f"{self.folder}/{name}")
+        except ObjectNotFoundError as error:
+            raise DataFileMissingError(
+                f"{self.where}: file {name} does not exist. Restore it, or drop the index."
+            ) from error
+
 
 class IndexFileWriter:
     """One file of a new segment, being written; made by :meth:`SegmentWriter.create`."""
@@ -324,7 +345,7 @@ class SegmentWriter:
 
     def copy(self, segment: Segment, name: str) -> None:
         """Take over a file of another segment as it is."""
-        data = segment.store.get(f"{segment.folder}/{name}")
+        data = segment.get(name)
         self.store.put(f"{self.folder}/{name}", [data])
         self._sizes[name] = data.size
 

@@ -33,7 +33,7 @@ def remap_one_file(
 
     ``None`` for what is not such an index.
     """
-    data = segment.store.get(f"{segment.folder}/{name}")
+    data = segment.get(name)
     path = segment.store.full(f"{segment.folder}/{name}")
     index, begin = _described(data, path)
     if index is None:
