@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from glaive.errors import ObjectExistsError, StoreError
+from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.io import local_sink
 from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
@@ -59,6 +59,13 @@ class TestPutNew:
         monkeypatch.setattr(os, "link", None)
         store.put_new("a", PIECES)
         assert files(store) == ["a"]
+
+    def test_a_root_that_leads_nowhere_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "root").symlink_to(tmp_path / "gone")
+        store = LocalStore(tmp_path / "root")
+        for put in (store.put, store.put_new):
+            with pytest.raises(ObjectNotFoundError, match=r"root/a: .* a link .* leads nowhere"):
+                put("a", PIECES)
 
     def test_forced_to_disk_it_is_put_as_others(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,8 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
         ("s3://", "no bucket or name"),
         ("memory:///", "no bucket or name"),
         ("file://host/t", "names no other machine"),
+        ("a\0b", "null character"),
+        ("a\ud800", "the character at 1 is half of a pair"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused(uri: str, message: str) -> None:

@@ -40,6 +40,11 @@ _OBJECT_REMEDIES = {
 def from_system(error: OSError, path: str, doing: str) -> StoreError:
     """Translate an error of the operating system; ``doing`` as in ``"read"``, ``"write"``."""
     if isinstance(error, FileNotFoundError):
+        if doing == "write":
+            return ObjectNotFoundError(
+                f"cannot write {path}: its directory is gone, or a link on the way leads nowhere. "
+                "Check the path, and whether somebody deletes the dataset."
+            )
         return ObjectNotFoundError(f"cannot {doing} {path}: there is no such file. Check the path.")
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")

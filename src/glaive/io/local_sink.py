@@ -53,7 +53,7 @@ def write_new(full: str, data: bytes) -> None:
     try:
         fd = os.open(full, _NEW, 0o666)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(full), exist_ok=True)
+        _make_folder(full)
         fd = os.open(full, _NEW, 0o666)
     try:
         try:
@@ -66,6 +66,15 @@ def write_new(full: str, data: bytes) -> None:
         with suppress(OSError):
             os.unlink(full)
         raise
+
+
+def _make_folder(full: str) -> None:
+    """Make the folder of a file, unless there is one."""
+    folder = os.path.dirname(full)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except FileExistsError as error:  # not that of the file: something else has its name
+        raise FileNotFoundError(errno.ENOENT, "no directory", folder) from error
 
 
 def place_small(full: str, data: bytes, mode: PutMode) -> None:
@@ -108,7 +117,7 @@ class LocalSink:
             try:
                 self._fd = os.open(self._temporary, _NEW, 0o666)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(full), exist_ok=True)
+                _make_folder(full)
                 self._fd = os.open(self._temporary, _NEW, 0o666)
         except OSError as error:
             raise self._failed(error, full) from None

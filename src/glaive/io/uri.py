@@ -31,8 +31,8 @@ def open_store(
     Raises
     ------
     OptionError
-        The scheme is unknown, the place is no text or empty, or a storage option has a value
-        it cannot have.
+        The scheme is unknown, the place is no text or empty or has a character that no name
+        has, or a storage option has a value it cannot have.
     MissingDependencyError
         The scheme needs a package that is not installed.
     """
@@ -41,6 +41,7 @@ def open_store(
         raise OptionError(f"uri: expected a path or a URI as text, found {uri!r}")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
+    _check_characters(text)
     options = settle(storage_options) if storage_options else {}
     scheme, mark, rest = text.partition("://")
     if not mark or len(scheme) < 2:  # "C:\table" is a path
@@ -60,6 +61,18 @@ def open_store(
     from glaive.io.connect import connect
 
     return connect(f"{_RENAMED.get(scheme, scheme)}://{rest}", options)
+
+
+def _check_characters(text: str) -> None:
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise OptionError(
+            f"{text!r}: the character at {error.start} is half of a pair, which no file's name "
+            "has. Check how the path was decoded."
+        ) from None
+    if b"\0" in encoded:
+        raise OptionError(f"{text!r} has a null character, which no file's name has")
 
 
 def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) -> ObjectStore:

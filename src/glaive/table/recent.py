@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from threading import Lock
 from typing import Final
 
 import pyarrow as pa
@@ -37,7 +36,6 @@ State = tuple[int, ...]
 """What a directory was like; another one when names came or went since."""
 
 KNOWN: Final[dict[str, tuple[pa.Buffer, Manifest, float, State | None]]] = {}
-_lock: Final = Lock()
 
 
 def recall(data: pa.Buffer, where: str) -> Manifest | None:
@@ -68,11 +66,11 @@ def remember(
         return
     data = pa.py_buffer(b"".join(pieces))
     folder = _folder(manifest.where)
-    with _lock:
-        KNOWN.pop(folder, None)
-        while len(KNOWN) >= MOST:
-            del KNOWN[next(iter(KNOWN))]
-        KNOWN[folder] = data, manifest, time.monotonic(), state
+    # Each step is atomic. A lock might be held for ever in a child forked meanwhile.
+    KNOWN.pop(folder, None)
+    KNOWN[folder] = data, manifest, time.monotonic(), state
+    for oldest in list(KNOWN)[:-MOST]:
+        KNOWN.pop(oldest, None)
 
 
 def state_of(store: ObjectStore) -> State | None:
