@@ -53,6 +53,14 @@ def test_pages_out_of_range_are_left_out(tmp_path: Path) -> None:
     assert pruned(column, InRange(low=scalar(4)), 5, 5) == []
 
 
+def test_many_durations_leave_pages_out_by_what_lies_around_them(tmp_path: Path) -> None:
+    numbers = np.arange(-4, 8)
+    column = column_of(tmp_path, pa.array(numbers.astype("m8[ms]")))
+    among = pa.array(np.arange(1, 40).astype("m8[ms]"))
+    assert pruned(column, IsOneOf(among)) == [(4, 12)]
+    assert pruned(column, IsOneOf(among.slice(0, 2))) == [(4, 8)]
+
+
 def test_what_was_null_may_pass_as_the_value_of_its_slot(tmp_path: Path) -> None:
     numbers: Any = np.ma.MaskedArray(np.arange(12), np.arange(12) == 5)
     column = column_of(tmp_path, pa.array(numbers.data, mask=numbers.mask))

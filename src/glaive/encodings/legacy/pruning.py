@@ -42,14 +42,23 @@ def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
         if len(values) > _FEW:
             if pa.types.is_floating(values.type):
                 return every
-            ends: Any = pc.min_max(values)
-            found = _overlap(lows, highs, InRange(low=ends["min"], high=ends["max"]))
+            low, high = _ends(values)
+            found = _overlap(lows, highs, InRange(low=low, high=high))
         else:
             found = np.zeros(len(lows), np.bool_)
             for value in values:
                 found |= _overlap(lows, highs, InRange(low=value, high=value))
     found |= bounds.null_count != 0
     return found
+
+
+def _ends(values: Any) -> tuple[Any, Any]:
+    """The least and the greatest value of a set."""
+    kind = values.type
+    if pa.types.is_duration(kind):  # which Arrow does not compare here
+        values = values.cast(pa.int64())
+    ends: Any = pc.min_max(values)
+    return ends["min"].cast(kind), ends["max"].cast(kind)
 
 
 def _overlap(lows: Any, highs: Any, condition: InRange) -> Flags:
