@@ -106,6 +106,25 @@ class IndexFile:
                     where=self.path,
                 )
 
+    def check_lists(self, **types: pa.DataType) -> None:
+        """Make sure that there are columns of these names that are lists of these types.
+
+        Raises
+        ------
+        CorruptFileError
+            A column is absent or of another type.
+        """
+        self.check(**dict.fromkeys(types))
+        for name, kind in types.items():
+            found: Any = self.schema.field(name).type
+            if not pa.types.is_list(found) or found.value_type != kind:
+                raise CorruptFileError(
+                    f"column {name!r} of an index",
+                    expected=f"lists of {kind}",
+                    found=f"{found}",
+                    where=self.path,
+                )
+
     def check_present(self, column: pa.ChunkedArray) -> None:
         """Make sure that a column has no nulls.
 

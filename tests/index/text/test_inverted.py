@@ -33,6 +33,7 @@ def written(
     metadata: dict[str, str] | None = None,
     ignored: BitMap | None = None,
     tokens: pa.Table | None = None,
+    lists: pa.Table | None = None,
 ) -> tuple[Segment, SegmentWriter]:
     """A segment with five documents, rows 0, 2, 4, 6 and 8 of fragment 1; and one to be."""
     store = open_store("memory://indices")
@@ -47,7 +48,7 @@ def written(
     out.write("part_7_docs.lance", pa.table(rows), metadata={"total_tokens": "15"})
     numbers = pa.table({"_token": TOKENS, "_token_id": pa.array([0, 1, 2], pa.uint32())})
     out.write("part_7_tokens.lance", numbers if tokens is None else tokens)
-    out.write("part_7_invert.lance", postings())
+    out.write("part_7_invert.lance", postings() if lists is None else lists)
     out.finish()
     entry = table_pb2.IndexMetadata(name="t_idx")
     entry.uuid.uuid = out.id.bytes
@@ -157,4 +158,35 @@ def test_tokens_numbered_otherwise_than_lists_are_damage(numbers: list[int]) -> 
     tokens = {"_token": TOKENS[: len(numbers)], "_token_id": pa.array(numbers, pa.uint32())}
     segment, out = written(tokens=pa.table(tokens))
     with pytest.raises(CorruptFileError, match=r"tokens of an index.*part_7_tokens\.lance"):
+        Inverted().remap(segment, moved([0, 4, 6]), out)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("_length", pa.array([3, 1, 2**32 - 1], pa.uint32())),
+        ("_length", pa.array([3, 1, 6], pa.uint32())),
+        ("_posting", pa.array([["a"], ["b"], ["c"]])),
+        ("_impacts", pa.array([["a"], ["b"], ["c"]])),
+        ("_impacts", pa.array([1, 2, 3])),
+        ("_compressed_position", pa.array([b"", b"", b""], pa.large_binary())),
+        ("_position_block_offset", pa.array([[0], [0], [0]], pa.list_(pa.uint32()))),
+    ],
+    ids=["huge", "longer", "text", "text-impacts", "one-impact", "no-offsets", "no-positions"],
+)
+def test_lists_of_another_form_are_damage(column: str, values: pa.Array) -> None:
+    lists = postings()
+    if column in lists.column_names:
+        lists = lists.set_column(lists.schema.get_field_index(column), column, values)
+    else:
+        lists = lists.append_column(column, values)
+    segment, out = written(lists=lists)
+    with pytest.raises(CorruptFileError, match=r"column.*part_7_invert\.lance"):
+        Inverted().remap(segment, moved([0, 4, 6]), out)
+
+
+def test_tokens_that_are_no_text_are_damage() -> None:
+    numbers = pa.array([0, 1, 2], pa.uint32())
+    segment, out = written(tokens=pa.table({"_token": [[1], [2], [3]], "_token_id": numbers}))
+    with pytest.raises(CorruptFileError, match=r"_token.*part_7_tokens\.lance"):
         Inverted().remap(segment, moved([0, 4, 6]), out)

@@ -180,6 +180,49 @@ def test_nodes_of_vectors_that_are_not_there_are_damage(vector: int, column: str
         VectorIndex().remap(segment, moved([0, 1]), out)
 
 
+@pytest.mark.parametrize("column", nodes().column_names)
+@pytest.mark.parametrize("values", [["a"] * 7, [1.5] * 7, [[1.5]] * 7], ids=["text", "no", "lists"])
+def test_nodes_of_other_types_are_damage(column: str, values: list[Any]) -> None:
+    graph = nodes()
+    at = graph.schema.get_field_index(column)
+    segment, out = written(graph=graph.set_column(at, column, pa.array(values)))
+    with pytest.raises(CorruptFileError, match=rf"{column}.*index\.idx"):
+        VectorIndex().remap(segment, moved([0, 1]), out)
+
+
+def test_a_graph_without_nodes_for_its_vectors_is_damage() -> None:
+    none: Any = [[]] * 7
+    graph = pa.table(
+        {
+            "__vector_id": pa.array([0, 0, 0, 0, 0, 0, 1], pa.uint32()),
+            "__neighbors": pa.array(none, pa.list_(pa.uint32())),
+            "_distance": pa.array(none, pa.list_(pa.float32())),
+        }
+    )
+    headers = [json.dumps({**HEADER, "level_offsets": [0, 1, 2, 3, 4, 5]}), "", ""]
+    segment, out = written(graph=graph, headers=headers)
+    with pytest.raises(CorruptFileError, match=r"graph of partition 0.*index\.idx"):
+        VectorIndex().remap(segment, moved([1, 2]), out)
+
+
+@pytest.mark.parametrize("width", [0, 1, 2**29])
+@pytest.mark.parametrize("length", [3, 2**31, 2**32 - 1])
+def test_partitions_beyond_an_old_file_are_damage(width: int, length: int) -> None:
+    index = index_pb2.Index()
+    index.vector_index.stages.add().ivf.CopyFrom(index_pb2.IVF(offsets=[0], lengths=[length]))
+    index.vector_index.stages.add().pq.num_sub_vectors = width
+    index.vector_index.stages[1].pq.num_bits = 2**32 - 8
+    if width == 1:
+        index.vector_index.stages[1].pq.num_bits = 8
+    message = index.SerializeToString()
+    store = open_store("memory://indices")
+    out = SegmentWriter(store, VERSION)
+    tail = struct.pack("<qHH4s", 9, 0, 1, b"LANC")
+    out.put("index.idx", [bytes(9), struct.pack("<I", len(message)), message, tail])
+    with pytest.raises(CorruptFileError, match=r"partitions of an index.*index\.idx"):
+        VectorIndex().remap(_segment(out), moved([0]), SegmentWriter(store, VERSION))
+
+
 def test_graphs_on_codes_without_distances_are_left_alone() -> None:
     rows = codes().drop_columns(["flat"])
     bits = pa.FixedSizeListArray.from_arrays(pa.array([1] * 12, pa.uint8()), 2)

@@ -48,6 +48,8 @@ class BTree(IndexKind):
         left = rows if kept.all() else rows.take(np.flatnonzero(kept))
         at = left.schema.get_field_index("ids")
         left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
+        kind = pages.schema.field("values").type
+        lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
         out.write(PAGES, left)
         out.write(LOOKUP, _bounds(left["values"], per_page, lookup), metadata=lookup.metadata)
         return Remade()
@@ -61,7 +63,6 @@ def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Tab
     if values.null_count:
         absent = values.is_null().to_numpy().astype(np.uint32)
         nulls = np.add.reduceat(absent, starts, dtype=np.uint32)
-    lookup.check(min=None, max=None, null_count=pa.uint32(), page_idx=pa.uint32())
     columns = {
         "min": values.take(starts),
         "max": values.take(stops),

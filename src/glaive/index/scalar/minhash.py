@@ -49,6 +49,8 @@ class MinHash(IndexKind):
         file = segment.open(BANDS)
         file.check(band_key=pa.uint64(), doc_id=pa.uint32())
         bands = file.read(["band_key", "doc_id"])
+        for column in bands.columns:
+            file.check_present(column)
         numbers = bands["doc_id"].to_numpy()
         if len(numbers) and int(numbers.max()) >= len(kept):
             raise CorruptFileError(

@@ -111,12 +111,20 @@ class _Lists:
         self._codes = length_codes(lengths)
         self._renumbered = np.cumsum(kept) - 1
         self._has = frozenset(file.schema.names)
-        file.check(**{_POSTING: None, _SCORE: pa.float32()})
+        file.check(**{_SCORE: pa.float32()})
+        file.check_lists(**{_POSTING: pa.large_binary()})
+        if _IMPACTS in self._has:
+            file.check_lists(**{_IMPACTS: pa.large_binary()})
+        if not self._has.isdisjoint((_STREAM, _STREAM_AT)):
+            file.check(**{_STREAM: pa.large_binary()})
+            file.check_lists(**{_STREAM_AT: pa.uint32()})
 
     def write(self, out: SegmentWriter, name: str) -> Mask:
         """Write the file; returns which tokens still have documents."""
         file = self._file
         having = numbers_of(file, file.read([_LENGTH]), _LENGTH, pa.uint32())
+        if having.max(initial=0) > len(self._kept):
+            raise _wrong(file, _LENGTH)
         starts = np.concatenate([[0], np.cumsum(having)])
         into = out.create(name, file.schema)
         masks = [np.zeros(0, np.bool_)]
@@ -200,8 +208,7 @@ class _Lists:
             return {}
         streams = elements_of(rows[_STREAM].combine_chunks(), _STREAM, file)
         of_list, array = lists_of(rows, _STREAM_AT, file)
-        file.check(**{_STREAM: pa.large_binary()})
-        if array.type != pa.uint32() or array.null_count:
+        if array.null_count:
             raise _wrong(file, _STREAM_AT)
         if (np.diff(of_list) != before.of_list).any():
             raise _wrong(file, _STREAM_AT)

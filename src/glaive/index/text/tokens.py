@@ -53,7 +53,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     if _SET in file.schema.names:
         tokens = _from_set(file, count)
     else:
-        file.check(_token=None, _token_id=pa.uint32())
+        file.check(_token=pa.string(), _token_id=pa.uint32())
         rows = file.read([_TEXT, _NUMBER])
         if rows[_TEXT].null_count or rows[_NUMBER].null_count:
             raise _corrupt(file, count, "nulls")

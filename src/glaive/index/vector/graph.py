@@ -79,7 +79,8 @@ class Graphs:
 
     def __init__(self, file: IndexFile, partitions: int) -> None:
         self.file = file
-        file.check(**dict.fromkeys(NODE_COLUMNS))
+        file.check(__vector_id=pa.uint32())
+        file.check_lists(__neighbors=pa.uint32(), _distance=pa.float32())
         self.partitions = read_partitions(file)
         self.texts = json_list(file, GRAPHS)
         if len(self.texts) != partitions or len(self.partitions) != partitions:

@@ -42,8 +42,9 @@ def remap_one_file(
     width = pq.num_sub_vectors * pq.num_bits // 8
     lengths = np.array(ivf.lengths, np.int64)
     offsets = np.array(ivf.offsets, np.uint64)
-    sizes = lengths * (width + 8)
     good = width > 0 and len(offsets) == len(lengths) and (offsets <= begin).all()
+    good = good and (lengths <= begin // (width + 8)).all()
+    sizes = lengths * (width + 8 if good else 0)
     if not good or (offsets.astype(np.int64) + sizes > begin).any():
         raise CorruptFileError(
             "partitions of an index",

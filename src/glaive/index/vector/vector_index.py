@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, Remade
 from glaive.index.registry import index_kind
@@ -50,8 +51,9 @@ class VectorIndex(IndexKind):
         storage = Storage(segment.open(CODES))
         if storage.details.get("layered"):
             return None
-        stored = storage.file.read([ADDRESSES])[ADDRESSES].to_numpy()
-        found, kept = moved.apply(stored.astype(np.uint64, copy=False))
+        stored = storage.file.read([ADDRESSES])[ADDRESSES]
+        storage.file.check_present(stored)
+        found, kept = moved.apply(stored.to_numpy().astype(np.uint64, copy=False))
         index = segment.open(INDEX)
         if GRAPHS in index.metadata and storage.column == SIGNS:
             return None
@@ -148,6 +150,13 @@ class _GraphWriter:
             return graphs.texts[partition], rows
         header = graphs.header(partition)
         levels = graphs.levels(rows, header, len(kept))
+        if not any(kept[one.ids].any() for one in levels):
+            raise CorruptFileError(
+                f"graph of partition {partition} of an index",
+                expected="a node for each vector",
+                found=f"{len(rows)} nodes, of vectors that are gone",
+                where=graphs.file.path,
+            )
         if self._vectors is None:
             self._vectors = Vectors(self._storage)
         vectors = self._vectors.of(codes[self._vectors.column])
