@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import glaive
 import glaive.optimize
-from glaive.errors import CommitConflictError, OptionError
+from glaive.errors import CommitConflictError, OptionError, VersionNotFoundError
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from glaive.table.reuse import reuse_entry
@@ -368,13 +369,40 @@ class TestInParts:
         assert lance.dataset(path).to_table()["a"].to_pylist() == [99, *range(20)]
         assert [one.fragment_id for one in lance.dataset(path).get_fragments()] == [2, 3]
 
-    def test_a_task_of_another_version_is_refused(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("name", ["glaive", "lance"])
+    def test_a_task_reads_the_version_it_was_planned_for(self, tmp_path: Path, name: str) -> None:
+        library: Any = {"glaive": glaive, "lance": lance}[name]
+        path = str(tmp_path / "d")
+        make(path, [10, 10])
+        (task,) = library.optimize.Compaction.plan(library.dataset(path), {}).tasks
+        lance.write_dataset(pa.table({"a": [99], "t": ["z"]}), path, mode="append")
+        newer = library.dataset(path)
+        result = task.execute(newer)
+        library.optimize.Compaction.commit(newer, [result])
+        assert lance.dataset(path).to_table()["a"].to_pylist() == [99, *range(20)]
+
+    @pytest.mark.parametrize("name", ["glaive", "lance"])
+    def test_rows_deleted_since_the_plan_conflict(self, tmp_path: Path, name: str) -> None:
+        library: Any = {"glaive": glaive, "lance": lance}[name]
+        path = str(tmp_path / "d")
+        make(path, [10, 10])
+        (task,) = library.optimize.Compaction.plan(library.dataset(path), {}).tasks
+        lance.dataset(path).delete("a = 1")
+        newer = library.dataset(path)
+        result = task.execute(newer)
+        with pytest.raises(OSError, match=r"delete|conflict"):
+            library.optimize.Compaction.commit(newer, [result])
+        assert lance.dataset(path).count_rows() == 19
+
+    def test_a_task_whose_version_was_cleaned_up_is_refused(self, tmp_path: Path) -> None:
         path = str(tmp_path / "d")
         make(path, [10, 10])
         plan = Compaction.plan(glaive.dataset(path))
         lance.dataset(path).delete("a = 1")
-        with pytest.raises(OptionError, match="planned for version 2"):
-            plan.tasks[0].execute(glaive.dataset(path))
+        dataset = glaive.dataset(path)
+        dataset.cleanup_old_versions(timedelta(0))
+        with pytest.raises(VersionNotFoundError, match=r"no version 2 of .* cleaned up"):
+            plan.tasks[0].execute(dataset)
 
 
 class TestOptions:

@@ -16,7 +16,6 @@ from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import Rows
 from glaive.dataset.writing.write import find_target, write_fragments
-from glaive.errors import OptionError
 from glaive.file.versions import PROFILES
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
@@ -46,20 +45,19 @@ def rewrite(
 ) -> RewriteResult:
     """Write the live rows of fragments into new ones, in their order; no version has those yet.
 
+    The rows are those of the version of the plan, whichever ``dataset`` is at.
+
     Raises
     ------
-    OptionError
-        The dataset is at another version than the plan.
+    VersionNotFoundError
+        That version was cleaned up.
 
     Notes
     -----
     Memory: the pages being written, whatever the size of the fragments.
     """
     if dataset.version != read_version:
-        raise OptionError(
-            f"the task was planned for version {read_version}, but the dataset is at "
-            f"{dataset.version}; check that version out"
-        )
+        dataset = dataset.checked_out(read_version)
     manifest = dataset.manifest
     positions = list(dataset.snapshot.positions_of(fragment_ids))
     old = list(map(manifest.fragment, positions))

@@ -38,10 +38,12 @@ class CompactionTask:
     def execute(self, dataset: OpenedVersion) -> RewriteResult:
         """Write the rows into new fragments that no version has yet.
 
+        They are those of ``read_version``, though the dataset may be at another one.
+
         Raises
         ------
-        OptionError
-            The dataset is at another version than the plan.
+        VersionNotFoundError
+            That version was cleaned up.
         """
         return rewrite(dataset, self.read_version, self.fragment_ids, self.options)
 
