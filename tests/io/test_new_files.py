@@ -83,6 +83,24 @@ class TestPutNew:
         assert len(synced) == 2  # the file and its folder
         assert store.get("a").to_pybytes() == CONTENT
 
+    def test_the_names_of_new_folders_are_forced_to_disk_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[int] = []
+
+        def spied(fd: int) -> None:
+            synced.append(os.fstat(fd).st_ino)
+
+        monkeypatch.setattr(os, "fsync", spied)
+        store = LocalStore(tmp_path / "new" / "root", {"fsync": "true"})
+        store.put("a/b", PIECES)
+        root = tmp_path / "new" / "root"
+        order = [root, tmp_path / "new", tmp_path, root / "a" / "b", root / "a"]
+        assert synced == [one.stat().st_ino for one in order]
+        synced.clear()
+        store.put("a/b", PIECES)
+        assert len(synced) == 2
+
 
 Put = Callable[[LocalStore, str, list[bytes]], None]
 PUTS: dict[str, Put] = {

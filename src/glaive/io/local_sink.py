@@ -68,13 +68,20 @@ def write_new(full: str, data: bytes) -> None:
         raise
 
 
-def _make_folder(full: str) -> None:
-    """Make the folder of a file, unless there is one."""
+def _make_folder(full: str, *, fsync: bool = False) -> None:
+    """Make the folder of a file, unless there is one; with ``fsync`` its name is on disk then."""
     folder = os.path.dirname(full)
+    above: list[str] = []
+    at = folder
+    while fsync and not os.path.isdir(at):
+        at = os.path.dirname(at)
+        above.append(at)
     try:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError as error:  # not that of the file: something else has its name
         raise FileNotFoundError(errno.ENOENT, "no directory", folder) from error
+    for one in above:
+        _sync_folder(one)
 
 
 def place_small(full: str, data: bytes, mode: PutMode) -> None:
@@ -117,7 +124,7 @@ class LocalSink:
             try:
                 self._fd = os.open(self._temporary, _NEW, 0o666)
             except FileNotFoundError:
-                _make_folder(full)
+                _make_folder(full, fsync=fsync)
                 self._fd = os.open(self._temporary, _NEW, 0o666)
         except OSError as error:
             raise self._failed(error, full) from None
