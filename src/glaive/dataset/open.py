@@ -261,6 +261,7 @@ def write_dataset(
         target_bases=tuple(target_bases or ()),
         target_all_bases=bool(target_all_bases),
         auto_cleanup=auto_cleanup_options,
+        blobs=blobs,
     )
     if namespace_client is not None or table_id is not None:
         from glaive.dataset.namespaces import located
