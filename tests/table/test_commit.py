@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.format.transaction import Transaction, WireOperation, decode_transaction
 from glaive.io.counting import CountingStore
-from glaive.io.store import ObjectStore
+from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.commit import commit_transaction, find_transaction
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.operations.append import Append
@@ -312,6 +313,26 @@ def test_retries_end(store: ObjectStore) -> None:
     with pytest.raises(CommitContentionError, match="were first 3 times"):
         commit_transaction(racing, append(base), base=base, options=CommitOptions(max_retries=2))
     assert open_latest(store).version == 4
+
+
+class Asking(CountingStore):
+    """Asks for each manifest twice, for the first answer got lost: it is there already."""
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        super().put(path, data, mode=mode)
+        if mode == "create":
+            super().put(path, data, mode=mode)
+
+
+@pytest.mark.parametrize(
+    "options", [CommitOptions(timeout=0), CommitOptions(max_retries=0)], ids=["late", "once"]
+)
+def test_a_commit_that_was_made_does_not_fail_for_lack_of_time(
+    store: ObjectStore, options: CommitOptions
+) -> None:
+    base = create(store)
+    made = commit_transaction(Asking(store), append(base), base=base, options=options)
+    assert (made.version, open_latest(store).version) == (2, 2)
 
 
 class Racing(CountingStore):

@@ -180,17 +180,19 @@ class _Commit:
                 self._clean_up(made)
                 return made
             took = took or time.perf_counter() - started
-            if options.timeout is not None and time.perf_counter() - started > options.timeout:
+            late = options.timeout is not None and time.perf_counter() - started > options.timeout
+            if attempt < options.max_retries and not late:
+                _wait(attempt, took)
+            # Even without another attempt: the answer to this one may only have got lost.
+            done = None if options.detached else self._catch_up(version, version)
+            if done is not None:
+                return done
+            if late:
                 raise CommitContentionError(
                     f"other writers of {self.store.uri} were first {attempt + 1} times in "
                     f"{options.timeout:g} s. Nothing is wrong with the commit: repeat it, or allow "
                     "more time (commit_timeout)."
                 )
-            if attempt < options.max_retries:
-                _wait(attempt, took)
-            done = None if options.detached else self._catch_up(version, version)
-            if done is not None:
-                return done
         raise CommitContentionError(
             f"other writers of {self.store.uri} were first {options.max_retries + 1} times; the "
             f"newest version is {self.base.version if self.base else 0}. Nothing is wrong with "
