@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,16 @@ from hypothesis import strategies as st
 
 import glaive
 import glaive.optimize
-from glaive.errors import CommitConflictError, OptionError, VersionNotFoundError
+from glaive.dataset.commits.commit import commit_operation
+from glaive.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    OptionError,
+    VersionNotFoundError,
+)
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
+from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.reuse import reuse_entry
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -393,6 +401,22 @@ class TestInParts:
         with pytest.raises(OSError, match=r"delete|conflict"):
             library.optimize.Compaction.commit(newer, [result])
         assert lance.dataset(path).count_rows() == 19
+
+    def test_a_result_is_committed_once(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+        make(path, [10, 10])
+        dataset = glaive.dataset(path)
+        result = Compaction.plan(dataset).tasks[0].execute(dataset)
+        with pytest.raises(OptionError, match=r"same fragments.*\[0, 1\]"):
+            Compaction.commit(dataset, [result, result])
+        group = RewriteGroup(result.old, tuple(replace(one, id=7) for one in result.new))
+        other = RewriteGroup(result.old, tuple(replace(one, id=8) for one in result.new))
+        with pytest.raises(CorruptFileError, match="each in one group"):
+            commit_operation(dataset, Rewrite(groups=(group, other)))
+        assert lance.dataset(path).count_rows() == 20
+        Compaction.commit(dataset, [result])
+        with pytest.raises(CommitConflictError):
+            Compaction.commit(glaive.dataset(path, version=2), [result])
 
     def test_a_task_whose_version_was_cleaned_up_is_refused(self, tmp_path: Path) -> None:
         path = str(tmp_path / "d")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from glaive.dataset.commits.commit import commit_operation
@@ -35,7 +36,7 @@ def commit_rewrites(
     CommitConflictError
         Another writer changed one of the fragments since; plan anew.
     OptionError
-        The results are of different versions.
+        The results are of different versions, or of the same fragments.
     CorruptFileError, NotLanceError, UnsupportedFeatureError
         An index cannot be read; the fragments stay as they were.
     """
@@ -45,6 +46,13 @@ def commit_rewrites(
     total = sum((one.metrics for one in rewrites), CompactionMetrics())
     if not rewrites:
         return dataset.manifest, total
+    ids = sorted(fragment.id for one in rewrites for fragment in one.old)
+    twice = [one for one, following in pairwise(ids) if one == following]
+    if twice:
+        raise OptionError(
+            f"rewrites of the same fragments cannot be committed as one: {twice[:10]}. Pass each "
+            "result once."
+        )
     base = dataset
     if versions != {dataset.version}:
         base = dataset.checked_out(versions.pop())

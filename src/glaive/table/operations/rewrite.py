@@ -157,6 +157,13 @@ class Rewrite(TableOperation):
             removed += old
             added += made
             moved.append((frozenset(old), frozenset(one.id for one in made)))
+        if len(set(removed)) < len(removed):
+            raise CorruptFileError(
+                "rewritten fragments",
+                expected="each in one group",
+                found=f"{sorted(removed)[:10]}",
+                where="the transaction",
+            )
         kept = edit_fragments(base, wire, removed=removed, added=added)
         entries = remap(
             followed(base.indices),
