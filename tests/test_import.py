@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -56,6 +57,13 @@ glaive.write_dataset({{"a": [1]}}, {place!r})
 print(glaive.dataset({place!r}).version, dataset(uri={place!r}, version=1).count_rows())
 """
     assert run(code) == "1 1"
+
+
+def test_names_of_the_module_that_pylance_has_are_there_and_listed() -> None:
+    package = importlib.import_module("glaive.dataset")
+    listed = [name for name in dir(package) if not name.startswith("_")]
+    assert {"CompactionMetrics", "LANCE_COMMIT_MESSAGE_KEY", "MergeInsertBuilder"} <= set(listed)
+    assert [name for name in listed if not hasattr(package, name)] == []
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -27,7 +27,7 @@ _HOMES = {
     "CleanupStats": "glaive.dataset.versions.cleanup",
     "ColumnOrdering": "glaive.scan.ordering",
     "Compaction": "glaive.dataset.compaction.optimize",
-    "CompactionMetrics": "glaive.dataset.compaction.task",
+    "CompactionMetrics": "glaive.dataset.compaction.result",
     "DataFile": "glaive.dataset.fragments.metadata",
     "DataStatistics": "glaive.dataset.stats",
     "DatasetDelta": "glaive.dataset.versions.delta",
@@ -36,6 +36,7 @@ _HOMES = {
     "FragmentMetadata": "glaive.dataset.fragments.metadata",
     "Index": "glaive.dataset.commits.index_metadata",
     "IndexFile": "glaive.dataset.commits.index_metadata",
+    "LANCE_COMMIT_MESSAGE_KEY": "glaive.format.transaction",
     "LanceDataset": "glaive.dataset.dataset",
     "LanceFragment": "glaive.dataset.fragments.fragment",
     "LanceOperation": "glaive.dataset.commits.lance_operation",
@@ -69,6 +70,9 @@ class _Callable(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> LanceDataset:
         """Open a dataset; see :func:`glaive.dataset.open.dataset`."""
         return _function()(*args, **options)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_HOMES})
 
     def __getattr__(self, name: str) -> Any:
         # Names of classes and functions that pylance has in its module of this name.

@@ -21,7 +21,16 @@ from google.protobuf.message import DecodeError
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 
-__all__ = ["Operation", "Transaction", "WireOperation", "decode_transaction"]
+__all__ = [
+    "LANCE_COMMIT_MESSAGE_KEY",
+    "Operation",
+    "Transaction",
+    "WireOperation",
+    "decode_transaction",
+]
+
+LANCE_COMMIT_MESSAGE_KEY = "__lance_commit_message"
+"""Property of a transaction that is shown as the commit's message."""
 
 
 class Operation(Protocol):

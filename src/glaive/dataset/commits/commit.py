@@ -13,10 +13,7 @@ from glaive.table.protocol import CommitOptions, TableOperation
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["MESSAGE", "commit_operation"]
-
-MESSAGE = "__lance_commit_message"
-"""Property of a transaction that is shown as the commit's message."""
+__all__ = ["commit_operation"]
 
 
 def commit_operation(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from glaive.dataset.commits.commit import MESSAGE
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.shown_operation import as_users_see_it
 from glaive.errors import (
@@ -154,7 +153,7 @@ def commit_by_hand(
             f"operation: expected a LanceOperation or a Transaction, found {operation!r:.60}"
         )
     if message is not None:
-        properties = {**transaction.properties, MESSAGE: message}
+        properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
         transaction = replace(transaction, properties=properties)
     _check_version(store, transaction)
     if base is not None and base.version < transaction.read_version:

@@ -33,7 +33,7 @@ from glaive.format.flags import check_writable
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.format.transaction import Transaction
+from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.dictionaries import load_dictionaries
@@ -45,7 +45,6 @@ from glaive.types import FormatVersion
 
 __all__ = ["Target", "commit_fragments", "find_target", "write_fragments"]
 
-_MESSAGE = "__lance_commit_message"
 _BLOBS_V2 = FormatVersion(2, 2)
 
 
@@ -249,7 +248,7 @@ def _commit(
 ) -> Manifest:
     properties = dict(options.transaction_properties)
     if options.commit_message is not None:
-        properties[_MESSAGE] = options.commit_message
+        properties[LANCE_COMMIT_MESSAGE_KEY] = options.commit_message
     operation: TableOperation
     if target.base is not None and options.mode == "append":
         operation = Append(fragments)
