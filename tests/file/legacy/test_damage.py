@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.interop.cases import COLUMNS, table
 
+from glaive.arrow.conditions import IsOneOf
 from glaive.errors import CorruptFileError, GlaiveError, NotLanceError
 from glaive.file.legacy.reader import LegacyFile
 from glaive.file.legacy.writer import LegacyFileWriter
@@ -151,3 +152,22 @@ def test_keys_beyond_the_items_are_refused(tmp_path: Path) -> None:
     file = LegacyFile(open_memory(bytes(raw)).open("a.lance"))
     with pytest.raises(CorruptFileError, match="keys of a dictionary: expected 0 to 0, found"):
         file.bind(file.schema.fields).read(0, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged"),
+    [
+        (b"null_count\x18\x05 \x04", b"null_count\x18\x05 \x00"),  # is part of another field
+        (b"null_count\x18\x01*\x05int64", b"null_count\x18\x01*\x05float"),
+    ],
+)
+def test_incomplete_statistics_leave_no_page_out(
+    tmp_path: Path, part: bytes, damaged: bytes
+) -> None:
+    raw = _write(tmp_path, pa.table({"a": np.arange(ROWS), "b": np.arange(ROWS)}))
+    assert raw.count(part) == 1
+    asked = IsOneOf(pa.array([7]))
+    for content, found in ((raw, [(0, 300)]), (raw.replace(part, damaged), [(0, ROWS)])):
+        file = LegacyFile(open_memory(content).open("a.lance"))
+        first, _ = file.bind(file.schema.fields).columns
+        assert [tuple(part) for part in first.prune(asked, 0, ROWS)] == found

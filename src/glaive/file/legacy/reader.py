@@ -304,7 +304,7 @@ class LegacyFile:
             fields = () if schema is None else schema.fields
             one = next((field for field in fields if field.name == str(field_id)), None)
             found: PageBounds | None = None
-            if one is not None and {child.name for child in one.children} == set(STATISTICS):
+            if one is not None and _is_complete(one):
                 array: Any = self._statistics_of(one)
                 nulls, low, high = [array.field(name) for name in STATISTICS]
                 found = PageBounds(np.asarray(nulls.cast(pa.int64())), low, high)
@@ -351,3 +351,11 @@ class LegacyFile:
 
 def _no_items(one: Field) -> Fetch[pa.Array] | pa.Array:
     raise UnsupportedFeatureError(f"a dictionary within field {one.name!r} is not known")
+
+
+def _is_complete(one: Field) -> bool:
+    """Whether the statistics of a field have each part once, and nulls are a number."""
+    if sorted(child.name for child in one.children) != sorted(STATISTICS):
+        return False
+    kind: Any = one.arrow_type
+    return pa.types.is_struct(kind) and pa.types.is_signed_integer(kind.field(STATISTICS[0]).type)
