@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
 from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.inserted_keys import inserted_keys
 from glaive.dataset.merging.matches import Matches, find_matches
@@ -154,8 +155,16 @@ def _written(
     bases = [one.name or one.path for one in dataset.manifest.wire.base_paths]
     options = clauses.options(bases)
     stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
-    if not stable and is_whole(fits, schema) and _each_once(rows, changed, used, inserted):
-        return write_moved(dataset, [rows], [], options)
+    if not stable and is_whole(fits, schema):
+        order = np.concatenate(
+            [
+                np.sort(changed.source) if used else np.empty(0, np.int64),
+                np.flatnonzero(inserted) if inserted is not None else np.empty(0, np.int64),
+            ]
+        )
+        as_it_is = len(order) == len(rows) and bool((order[1:] > order[:-1]).all())
+        written = rows if as_it_is else rows.take(number_array(order))
+        return write_moved(dataset, [written], [], options)
     pieces, ids = [], []
     if used:
         changed = changed.in_order_of_source(len(rows))
@@ -164,13 +173,3 @@ def _written(
     if inserted is not None and fresh:
         pieces.append(padded_rows(rows.filter(pa.array(inserted)), schema))
     return write_moved(dataset, pieces, ids, options)
-
-
-def _each_once(
-    rows: pa.Table, changed: Matches, used: int, inserted: NDArray[np.bool_] | None
-) -> bool:
-    """Whether every row of the source is written once: then it is written as it is."""
-    counts = np.zeros(len(rows), np.int64) if inserted is None else inserted.astype(np.int64)
-    if used:
-        counts += np.bincount(changed.source, minlength=len(rows))
-    return bool((counts == 1).all())
