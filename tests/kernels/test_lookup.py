@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from glaive.errors import SchemaError
 from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.lookup import TextTable, WordTable
+from glaive.kernels.loops import lookup
 from glaive.kernels.strings import Strings
 
 TIERS = ("numpy", "numba")
@@ -74,6 +77,22 @@ def test_many_keys_of_one_pattern_are_found_in_short_time(tier: Any) -> None:
         table = WordTable(words)
         assert (table.find(words) == np.arange(len(words))).all()
         assert (table.find(words + np.uint64(1)) == -1).all()
+
+
+def test_threads_that_make_a_table_at_once_use_the_same_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both, build = Barrier(2), lookup.build_words
+
+    def made_at_once(*given: int) -> None:
+        both.wait(30)
+        build(*given)
+
+    monkeypatch.setattr(lookup, "build_words", made_at_once)
+    table = WordTable(np.arange(9, dtype=np.uint64))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: table.slots, range(2))
+    assert first is second is table.slots
 
 
 def test_damaged_texts_are_refused() -> None:

@@ -37,6 +37,7 @@ class WordTable:
 
     def __init__(self, words: UInt64s) -> None:
         self.words = np.ascontiguousarray(words, np.uint64)
+        self._made: list[tuple[NDArray[np.uint32], Int64s]] = []
         _check_count(len(self.words))
 
     @property
@@ -74,8 +75,15 @@ class WordTable:
         """The slots of the compiled table, a power of two of them."""
         return self._entered[0]
 
-    @cached_property
+    @property
     def _entered(self) -> tuple[NDArray[np.uint32], Int64s]:
+        if not self._made:
+            # Threads may come here at once. What each of them made stays, for its loops read
+            # it by its address; what the first one made is used from now on.
+            self._made.append(self._enter())
+        return self._made[0]
+
+    def _enter(self) -> tuple[NDArray[np.uint32], Int64s]:
         from glaive.kernels.loops import lookup as loops
 
         count = len(self.words)
