@@ -70,6 +70,17 @@ def test_a_dropped_dataset_is_gone(path: str) -> None:
     glaive.LanceDataset.drop(path, ignore_not_found=True)
 
 
+@pytest.mark.parametrize("options", [{}, {"manifest_store": "sqlite"}], ids=["plain", "sqlite"])
+def test_files_of_writers_that_failed_are_dropped_too(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    place = tmp_path / "d"
+    glaive.write_dataset(pa.table({"a": [1]}), place, storage_options=options)
+    (place / "data" / ".x.lance.0123.tmp").write_bytes(b"begun")
+    glaive.LanceDataset.drop(place, options)
+    assert not place.exists()
+
+
 def test_what_is_no_dataset_is_not_dropped(path: str) -> None:
     parent = Path(path).parent
     with pytest.raises(OptionError, match="no root of a dataset"):

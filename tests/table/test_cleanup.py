@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from glaive.io.store import ObjectStore
 from glaive.table import cleanup
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
+from glaive.table.root import guarded
 from glaive.table.versions import ManifestLocation, list_versions
 
 from .places import append, create
@@ -80,3 +84,17 @@ def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
     monkeypatch.setattr(cleanup, "load_manifest", missing)
     with pytest.raises(ObjectNotFoundError, match="data file of version"):
         plan_cleanup(store, store, newest, EVERYTHING)
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["plain", "with a commit lock"])
+def test_what_a_writer_left_unfinished_a_week_ago_goes(
+    store: LocalStore, newest: Manifest, *, locked: bool
+) -> None:
+    left = Path(store.root) / "data" / ".x.lance.0123.tmp"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"begun")
+    week_ago = time.time() - 7.5 * 24 * 3600
+    os.utime(left, (week_ago, week_ago))
+    root = guarded(store, commit_lock=lambda _: nullcontext()) if locked else store
+    delete_planned(root, plan_cleanup(root, root, newest, EVERYTHING))
+    assert not left.exists()

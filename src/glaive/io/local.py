@@ -215,7 +215,7 @@ class LocalStore:
         """Temporary files at any depth below a directory: of writers at work, or that failed."""
         full = self.full(prefix)
         for name in self._names(full):
-            path = f"{prefix}/{name}"
+            path = f"{prefix}/{name}" if prefix else name
             if _is_temporary(name):
                 if (status := _status(f"{full}/{name}")) is not None:
                     yield _meta(path, status)

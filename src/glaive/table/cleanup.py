@@ -26,6 +26,7 @@ from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.branches import list_branches
 from glaive.table.load import load_manifest
 from glaive.table.references import FOLDERS, FileKind, FileSet, kind_of
+from glaive.table.root import plain_store
 from glaive.table.tags import list_tags
 from glaive.table.versions import ManifestLocation, list_versions
 
@@ -249,6 +250,6 @@ def _unused(
 
 def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
     yield from store.walk(folder)
-    unfinished = getattr(store, "unfinished", None)
+    unfinished = getattr(plain_store(store), "unfinished", None)
     if unfinished is not None:
         yield from unfinished(folder)

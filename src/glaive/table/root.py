@@ -27,6 +27,7 @@ __all__ = [
     "lock_of",
     "open_beside",
     "open_root",
+    "plain_store",
     "register_of",
 ]
 
@@ -118,6 +119,12 @@ def lock_of(store: object) -> CommitLock | None:
     """The commit lock of a root, or of the one it wraps."""
     root = _root(store)
     return None if root is None else root.lock
+
+
+def plain_store(store: ObjectStore) -> ObjectStore:
+    """The store that holds the files, with all that it can do beside what every store can."""
+    root = _root(store)
+    return store if root is None else root.inner
 
 
 def _root(store: object) -> RootStore | None:

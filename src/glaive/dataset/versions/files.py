@@ -16,7 +16,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.handlers import forget_dataset
 from glaive.table.load import load_manifest, open_latest
 from glaive.table.references import files_of
-from glaive.table.root import open_root
+from glaive.table.root import open_root, plain_store
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -138,12 +138,14 @@ def drop_dataset(
         ) from error
     # Manifests go last: what was begun can be repeated.
     paths = [meta.path for meta in store.walk("")]
+    plain: Any = plain_store(store)
+    if hasattr(plain, "unfinished"):
+        paths += [meta.path for meta in plain.unfinished("")]
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
     store.delete(paths)
     forget_dataset(store)
-    remove = getattr(store, "remove_folders", None)
-    if remove is not None:
-        remove()
+    if hasattr(plain, "remove_folders"):
+        plain.remove_folders()
 
 
 def migrate_manifest_names(store: ObjectStore) -> int:
