@@ -42,10 +42,12 @@ def rewrite(
     read_version: int,
     fragment_ids: Sequence[int],
     options: CompactionOptions,
+    known: Sequence[Fragment] = (),
 ) -> RewriteResult:
     """Write the live rows of fragments into new ones, in their order; no version has those yet.
 
-    The rows are those of the version of the plan, whichever ``dataset`` is at.
+    The rows are those of the version of the plan, whichever ``dataset`` is at. ``known`` are the
+    fragments if they were read already.
 
     Raises
     ------
@@ -60,7 +62,9 @@ def rewrite(
         dataset = dataset.checked_out(read_version)
     manifest = dataset.manifest
     positions = list(dataset.snapshot.positions_of(fragment_ids))
-    old = list(map(manifest.fragment, positions))
+    old = list(known)
+    if [one.id for one in old] != list(fragment_ids):
+        old = list(map(manifest.fragment, positions))
     writing = WriteOptions(
         mode="append",
         max_rows_per_group=options.max_rows_per_group,

@@ -45,7 +45,7 @@ class CompactionTask:
         VersionNotFoundError
             That version was cleaned up.
         """
-        return rewrite(dataset, self.read_version, self.fragment_ids, self.options)
+        return rewrite(dataset, self.read_version, self.fragment_ids, self.options, self.old)
 
     def json(self) -> str:
         """As text."""
