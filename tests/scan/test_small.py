@@ -212,6 +212,28 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
     assert not alone
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("inside", ["text", "lists", "members"])
+def test_values_far_larger_than_their_dictionaries_are_not_read_together(
+    tmp_path: Path, inside: str, version: str
+) -> None:
+    words = [letter * 4000 for letter in "abc"]
+    texts = [words[at % 3] for at in range(600)]
+    values: Any = {
+        "text": texts,
+        "lists": [[one] for one in texts],
+        "members": [{"x": one} for one in texts],
+    }[inside]
+    table = pa.table({"t": values})
+    few = store(tmp_path / "few", [table] * 12, data_storage_version=version)
+    assert together(few) == [12]
+    many = store(tmp_path / "many", [table] * 120, data_storage_version=version)
+    assert together(many) == [0]
+    assert sum(map(len, many.to_batches())) == 120 * 600
+    many.optimize.compact_files()
+    assert many.take([0, 71_999]).to_pylist() == [table.to_pylist()[0], table.to_pylist()[-1]]
+
+
 def test_indices_of_many_dictionaries_are_taken_from_the_right_one(tmp_path: Path) -> None:
     tables = [wordy(number, 300) for number in range(12)]
     dataset = store(tmp_path / "t", tables)

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.dictionaries import has_dictionary
 from glaive.encodings.alike_pages import AlikeChunks, AlikeValues, alike
+from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import GlaiveError
-from glaive.file.v2.coded import coded_array
+from glaive.file.v2.coded import can_be_coded, coded_array
 from glaive.file.v2.columns import Node, column_tree
 from glaive.file.v2.container import parse_page_layout
 from glaive.file.v2.unshred import unshred, unshred_flat
@@ -50,6 +51,13 @@ __all__ = [
 
 MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
+
+_MOST_EXPANDED = 256 * 1024 * 1024
+"""Bytes that items of dictionaries may take in the values of one column, about."""
+
+_DICTIONARY = 2
+"""Number of the buffer with the items of a page."""
+_SIZE = 4
 
 _WHERE = Where("small files")
 _PAIR = 16
@@ -131,7 +139,8 @@ class SmallPage:
     """What the metadata of a column with one page says, whatever file it is in.
 
     ``end`` is where the last of its buffers ends; ``kin`` is None for a page that is to be
-    read alone. ``opened`` is the page without its bytes.
+    read alone. ``opened`` is the page without its bytes. ``dictionary`` tells where the items
+    of a dictionary lie, whether they are compressed, and the values for each of them.
     """
 
     rows: int
@@ -140,6 +149,7 @@ class SmallPage:
     layout: Any
     opened: PageReader
     kin: AlikeChunks | AlikeValues | None
+    dictionary: tuple[int, int, bool, float]
 
     @property
     def items(self) -> int:
@@ -165,7 +175,19 @@ def _page(raw: bytes) -> SmallPage | None:
     opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
     end = max((part.end for part in ranges), default=0)
     kin = alike(opened) if page.length else None
-    return SmallPage(page.length, ranges, end, layout, opened, kin)
+    return SmallPage(
+        page.length, ranges, end, layout, opened, kin, _dictionary(opened, layout, ranges)
+    )
+
+
+def _dictionary(
+    opened: PageReader, layout: Any, ranges: Sequence[ByteRange]
+) -> tuple[int, int, bool, float]:
+    items = opened.num_dictionary_items if isinstance(opened, MiniBlockPage) else 0
+    if not items or len(ranges) <= _DICTIONARY:
+        return 0, 0, False, 0.0
+    form, (start, size) = layout.mini_block_layout, ranges[_DICTIONARY]
+    return start, size, form.dictionary.HasField("general"), form.num_items / items
 
 
 @dataclass(slots=True)
@@ -207,6 +229,7 @@ class SmallBatch:
         if not node.children:
             return self._flat(node, coded=coded)
         leaves = [self.column(leaf) for leaf in node.leaves()]
+        self._check_room(leaves)
         found = []
         for at, rows in enumerate(self.rows.tolist()):
             alone = [self.alone(at, pages[which[at]]) for pages, which in leaves]
@@ -224,6 +247,8 @@ class SmallBatch:
             for one in pages
         ]
         code = np.array(codes)[which]
+        if not (coded and can_be_coded(node.type) and len(kins) == 1 and min(codes) == 0):
+            self._check_room([(pages, which)])
         ranges = [page.ranges for page in pages]
         done: list[tuple[Numbers, pa.Array]] = []
         for kin, number in kins.items():
@@ -282,6 +307,21 @@ class SmallBatch:
         if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
             raise NotAlikeError
         return pages, picked
+
+    def _check_room(self, leaves: Sequence[tuple[list[SmallPage], Numbers]]) -> None:
+        """Make sure that values, each with an item of its own, do not take far too much memory."""
+        total = 0.0
+        for pages, which in leaves:
+            kept = np.array([page.dictionary for page in pages], np.float64)[which]
+            starts, sizes, times = kept[:, 0].astype(np.int64), kept[:, 1], kept[:, 3]
+            packed = np.flatnonzero((kept[:, 2] > 0) & (sizes >= _SIZE))
+            # Whatever the scheme, the size before it was applied comes first.
+            at = self.bases[packed] + starts[packed]
+            words = as_array(self.data)[at[:, None] + np.arange(_SIZE)].view("<u4")
+            sizes[packed] = words[:, 0]
+            total += float((sizes * times).sum())
+        if total > _MOST_EXPANDED:
+            raise NotAlikeError
 
     def alone(self, at: int, page: SmallPage, rows: Numbers | None = None) -> Leaf:
         """Read the page of one file: all of it, or the rows at some positions."""
