@@ -352,3 +352,14 @@ def test_groups_have_as_many_rows_as_asked_for(tmp_path: Path, rows: int) -> Non
         size = int.from_bytes(raw[at : at + 4], "little")
         edges = file_pb2.Metadata.FromString(raw[at + 4 : at + 4 + size]).batch_offsets
         assert list(edges) == [*range(0, 2500, rows), 2500]
+
+
+def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    texts = pa.array([b"fine", b"\xffnot fine"])
+    damaged: Any = pa.Array.from_buffers(pa.string(), 2, texts.buffers())
+    rows = pa.table({"a": damaged})
+    writer = LegacyFileWriter(LocalStore(tmp_path), "a.lance", LanceSchema.from_arrow(rows.schema))
+    writer.write(rows)
+    with pytest.raises(SchemaError, match=r"column 'a' for .*a\.lance: text that is not UTF-8"):
+        writer.finish()
+    writer.abort()

@@ -210,7 +210,15 @@ class LegacyFileWriter:
             for at, child in enumerate(one.children):
                 self._measure(child, array.field(at), bounds)
         elif one.id in self._statistics:
-            self._statistics[one.id].append(measure_pages(array, bounds))
+            try:
+                measured = measure_pages(array, bounds)
+            except UnicodeDecodeError as error:
+                raise SchemaError(
+                    f"column {one.name!r} for {self._where}: text that is not UTF-8: {error}. "
+                    "Where it was read from a file, that is damaged; else check the array with "
+                    "array.validate(full=True)."
+                ) from None
+            self._statistics[one.id].append(measured)
 
     def _write_statistics(self, message: Any) -> None:
         """Write one batch with a row per batch of the file, and a page table of its own."""
