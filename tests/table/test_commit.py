@@ -26,8 +26,8 @@ from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.format.transaction import Transaction, WireOperation, decode_transaction
 from glaive.io.counting import CountingStore
 from glaive.io.store import BytesLike, ObjectStore, PutMode
-from glaive.table.commit import commit_transaction, find_transaction
-from glaive.table.load import open_latest, open_version, read_transaction
+from glaive.table.commit import commit_transaction
+from glaive.table.load import find_transaction, open_latest, open_version, read_transaction
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions

@@ -40,8 +40,8 @@ from glaive.spark.assign import refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
 from glaive.spark.types import as_spark_sends, stored_schema
-from glaive.table.commit import commit_transaction, find_transaction
-from glaive.table.load import open_latest
+from glaive.table.commit import commit_transaction
+from glaive.table.load import find_transaction, open_latest
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions, TableOperation

@@ -46,7 +46,7 @@ from glaive.table.registry import read_operation
 from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
 
-__all__ = ["commit_transaction", "find_transaction"]
+__all__ = ["commit_transaction"]
 
 _MAX_DOUBLINGS: Final = 6
 """Waiting grows to at most 64 times the first attempt."""
@@ -101,25 +101,6 @@ def commit_transaction(
     """
     commit = _Commit(store, transaction, base, once, options or CommitOptions())
     return commit.run()
-
-
-def find_transaction(
-    store: ObjectStore, since_version: int, key: str, value: str
-) -> Manifest | None:
-    """The version after ``since_version`` whose transaction has this property, if any.
-
-    One listing, then one request per version since.
-    """
-    newest = latest(store)
-    for version in range(since_version + 1, newest.version + 1):
-        try:
-            manifest = load_numbered(store, version, newest.scheme)
-        except ObjectNotFoundError:
-            continue
-        theirs = read_transaction(store, manifest)
-        if theirs is not None and theirs.properties.get(key) == value:
-            return manifest
-    return None
 
 
 @dataclass(slots=True)

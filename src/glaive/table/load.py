@@ -24,6 +24,7 @@ from glaive.table.versions import ManifestLocation, latest, list_versions, locat
 __all__ = [
     "VersionInfo",
     "describe_versions",
+    "find_transaction",
     "load_manifest",
     "load_numbered",
     "open_latest",
@@ -160,6 +161,25 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
     except ObjectNotFoundError:
         return None
     return decode_transaction(data.to_pybytes(), where=store.full(path))
+
+
+def find_transaction(
+    store: ObjectStore, since_version: int, key: str, value: str
+) -> Manifest | None:
+    """The version after ``since_version`` whose transaction has this property, if any.
+
+    One listing, then one request per version since.
+    """
+    newest = latest(store)
+    for version in range(since_version + 1, newest.version + 1):
+        try:
+            manifest = load_numbered(store, version, newest.scheme)
+        except ObjectNotFoundError:
+            continue
+        theirs = read_transaction(store, manifest)
+        if theirs is not None and theirs.properties.get(key) == value:
+            return manifest
+    return None
 
 
 @dataclass(frozen=True, slots=True)
