@@ -55,6 +55,6 @@ class DescribingIndices(OpenedVersion):
         IndexNotFoundError
             There is no index of this name.
         """
-        from glaive.dataset.versions.indices import drop_index
+        from glaive.dataset.versions.drop_index import drop_index
 
         self.move_to(drop_index(self, name))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.dataset.fragments.metadata import DataFile
+from glaive.dataset.fragments.data_files import DataFile
 from glaive.errors import OptionError, SchemaError
 from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment

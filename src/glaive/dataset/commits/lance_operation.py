@@ -14,12 +14,8 @@ from uuid import UUID
 import pyarrow as pa
 
 from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.fragments.metadata import (
-    DataFile,
-    FragmentMetadata,
-    checked_fragments,
-    stored_fragments,
-)
+from glaive.dataset.fragments.data_files import DataFile
+from glaive.dataset.fragments.metadata import FragmentMetadata, checked_fragments, stored_fragments
 from glaive.dataset.fragments.overlays import DataOverlayFile
 from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
 from glaive.errors import OptionError, UnsupportedFeatureError

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.commits.lance_operation import LanceOperation
-from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
+from glaive.dataset.fragments.data_files import DataFile
+from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.fragments.overlays import read_overlay
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.format import fragment as stored

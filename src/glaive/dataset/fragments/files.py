@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
+from glaive.dataset.fragments.data_files import DataFile
+from glaive.dataset.fragments.described import file_of, opened_file
+from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.errors import OptionError, SchemaError
-from glaive.format import fragment as stored
-from glaive.format.fields import Field, LanceSchema
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["create_fragment", "described_file", "fragment_of_file"]
+__all__ = ["create_fragment", "fragment_of_file"]
 
 _ALL_ROWS = 2**62
 """Rows and bytes that no file reaches."""
@@ -73,72 +73,7 @@ def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> Fragmen
         It has other columns than the dataset, or other types.
     """
     schema = snapshot.manifest.schema
-    reader = _opened(snapshot, name, None)
+    reader = opened_file(snapshot, name, None)
     match_schema(reader.schema.to_arrow(), schema, where=snapshot.store.uri)
-    file = _described(reader, name, schema, None)
+    file = DataFile.of(file_of(reader, name, schema, None))
     return FragmentMetadata(fragment_id, [file], reader.num_rows)
-
-
-def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> DataFile:
-    """Describe a data file with some of the columns.
-
-    Raises
-    ------
-    DataFileMissingError
-        It is not there.
-    SchemaError
-        It has columns that the dataset has not, or of other types.
-    """
-    schema = snapshot.manifest.schema
-    reader = _opened(snapshot, name, base_id)
-    names = set(reader.schema.names)
-    some = replace(schema, fields=tuple(one for one in schema.fields if one.name in names))
-    match_schema(reader.schema.to_arrow(), some, where=snapshot.store.uri)
-    return _described(reader, name, schema, base_id)
-
-
-def _opened(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
-    unknown = stored.DataFile(
-        path=name,
-        fields=(),
-        column_indices=(),
-        version=snapshot.manifest.data_format,
-        base_id=base_id,
-    )
-    return snapshot.open_file(unknown)
-
-
-def _described(reader: Any, name: str, schema: LanceSchema, base_id: int | None) -> DataFile:
-    numbers = dict(_pairs(reader.schema, schema))
-    # Files of format 0.1 list all fields and say nothing of columns.
-    legacy = reader.version == stored.LEGACY
-    columns: dict[int, int] = (
-        dict.fromkeys(reader.schema.field_ids(), 0) if legacy else reader.column_numbers()
-    )
-    return DataFile.of(
-        stored.DataFile(
-            path=name,
-            fields=tuple(numbers[one] for one in columns),
-            column_indices=() if legacy else tuple(columns.values()),
-            version=reader.version,
-            size=reader.reader.size,
-            base_id=base_id,
-        )
-    )
-
-
-def _pairs(stored: LanceSchema, wanted: LanceSchema) -> list[tuple[int, int]]:
-    """Ids of fields in the file and in the dataset, matched by name at every level."""
-    found: list[tuple[int, int]] = []
-
-    def match(some: tuple[Field, ...], others: tuple[Field, ...]) -> None:
-        known = {one.name: one for one in others}
-        for one in some:
-            other = known.get(one.name)
-            if other is None or (other.children == ()) != (one.children == ()):
-                raise SchemaError(f"column {one.name!r} of the file is not in the dataset so")
-            found.append((one.id, other.id))
-            match(one.children, other.children)
-
-    match(stored.fields, wanted.fields)
-    return found

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.fragments.changes import FragmentChanges
-from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata
+from glaive.dataset.fragments.data_files import DataFile
+from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError

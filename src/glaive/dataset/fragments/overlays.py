@@ -13,7 +13,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 
 if TYPE_CHECKING:
-    from glaive.dataset.fragments.metadata import DataFile
+    from glaive.dataset.fragments.data_files import DataFile
 
 __all__ = ["DataOverlayFile", "read_overlay"]
 

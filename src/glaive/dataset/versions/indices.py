@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import IndexNotFoundError, OptionError
 from glaive.format.fields import Field
 from glaive.format.manifest import Manifest
@@ -22,17 +21,13 @@ from glaive.format.wire import field_numbers
 from glaive.index.address_map import AddressMap
 from glaive.scan.snapshot import Snapshot
 from glaive.table.indices import covered_fragments
-from glaive.table.operations.create_index import CreateIndex
 from glaive.table.reuse import REUSE_INDEX, followed, moves_before
-
-if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
 
 __all__ = [
     "IndexDescription",
     "IndexSegmentDescription",
+    "absent_index",
     "describe_indices",
-    "drop_index",
     "index_figures",
     "list_segments",
     "remapped",
@@ -145,7 +140,7 @@ def index_figures(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
-        raise _absent(snapshot.manifest, name)
+        raise absent_index(snapshot.manifest, name)
     index = known[name]
     manifest = snapshot.manifest
     per_segment = [_rows(snapshot, one.fragment_ids) for one in index.segments]
@@ -193,21 +188,8 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
     return pa.array(values, pa.uint64(), mask=~kept)
 
 
-def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
-    """Make a version without an index; its files stay until they are cleaned up.
-
-    Raises
-    ------
-    IndexNotFoundError
-        There is no index of this name.
-    """
-    gone = tuple(one for one in dataset.manifest.indices if one.name == name)
-    if not gone:
-        raise _absent(dataset.manifest, name)
-    return commit_operation(dataset, CreateIndex(removed=gone))
-
-
-def _absent(manifest: Manifest, name: str) -> IndexNotFoundError:
+def absent_index(manifest: Manifest, name: str) -> IndexNotFoundError:
+    """The error of a name that no index has."""
     known = ", ".join(sorted({one.name for one in manifest.indices})) or "none"
     return IndexNotFoundError(
         f"no index {name!r} in version {manifest.version} (in {manifest.where}). Indices: {known}"

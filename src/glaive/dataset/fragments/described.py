@@ -1,0 +1,79 @@
+"""What a data file that is there holds, in terms of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from glaive.dataset.writing.conform import match_schema
+from glaive.errors import SchemaError
+from glaive.format import fragment as stored
+from glaive.format.fields import Field, LanceSchema
+from glaive.scan.snapshot import Snapshot
+
+__all__ = ["described_file", "file_of", "opened_file"]
+
+
+def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored.DataFile:
+    """Describe a data file with some of the columns.
+
+    Raises
+    ------
+    DataFileMissingError
+        It is not there.
+    SchemaError
+        It has columns that the dataset has not, or of other types.
+    """
+    schema = snapshot.manifest.schema
+    reader = opened_file(snapshot, name, base_id)
+    names = set(reader.schema.names)
+    some = replace(schema, fields=tuple(one for one in schema.fields if one.name in names))
+    match_schema(reader.schema.to_arrow(), some, where=snapshot.store.uri)
+    return file_of(reader, name, schema, base_id)
+
+
+def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
+    """Open a data file that no fragment has yet."""
+    unknown = stored.DataFile(
+        path=name,
+        fields=(),
+        column_indices=(),
+        version=snapshot.manifest.data_format,
+        base_id=base_id,
+    )
+    return snapshot.open_file(unknown)
+
+
+def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) -> stored.DataFile:
+    """The entry of an opened data file, with the ids that the dataset has for its columns."""
+    numbers = dict(_pairs(reader.schema, schema))
+    # Files of format 0.1 list all fields and say nothing of columns.
+    legacy = reader.version == stored.LEGACY
+    columns: dict[int, int] = (
+        dict.fromkeys(reader.schema.field_ids(), 0) if legacy else reader.column_numbers()
+    )
+    return stored.DataFile(
+        path=name,
+        fields=tuple(numbers[one] for one in columns),
+        column_indices=() if legacy else tuple(columns.values()),
+        version=reader.version,
+        size=reader.reader.size,
+        base_id=base_id,
+    )
+
+
+def _pairs(stored: LanceSchema, wanted: LanceSchema) -> list[tuple[int, int]]:
+    """Ids of fields in the file and in the dataset, matched by name at every level."""
+    found: list[tuple[int, int]] = []
+
+    def match(some: tuple[Field, ...], others: tuple[Field, ...]) -> None:
+        known = {one.name: one for one in others}
+        for one in some:
+            other = known.get(one.name)
+            if other is None or (other.children == ()) != (one.children == ()):
+                raise SchemaError(f"column {one.name!r} of the file is not in the dataset so")
+            found.append((one.id, other.id))
+            match(one.children, other.children)
+
+    match(stored.fields, wanted.fields)
+    return found
