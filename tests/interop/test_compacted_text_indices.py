@@ -71,12 +71,14 @@ def assert_alike(theirs: Path, ours: Path, block: int = 128) -> None:
         assert one == other
 
 
+ALL = 10_000
 QUESTIONS = ["word1", "word3 word7", "running cats", "word39", "word30 foxes word2"]
 
 
 def found(path: Path, question: Any) -> list[tuple[int, float]]:
+    # A limit below what there is would cut among equal scores, and so by chance.
     rows = lance.dataset(path).to_table(
-        columns=["id", "_score"], full_text_query=question, limit=400
+        columns=["id", "_score"], full_text_query=question, limit=ALL
     )
     scores = zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True)
     return sorted((number, round(score, 4)) for number, score in scores)

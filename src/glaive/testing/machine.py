@@ -48,7 +48,7 @@ _INDICES = {
     "number": ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"),
     "text": ("BTREE", "BITMAP", "NGRAM", "INVERTED"),
     "words": ("LABEL_LIST",),
-    "vector": ("IVF_FLAT", "IVF_HNSW_FLAT"),
+    "vector": ("IVF_FLAT",),
 }
 """Kinds of indices, by the columns they are made for."""
 
