@@ -14,6 +14,7 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, Remade
 from glaive.index.registry import index_kind
+from glaive.index.rows_left import rows_left
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 
 __all__ = ["BTree"]
@@ -44,10 +45,7 @@ class BTree(IndexKind):
         pages.check(values=None, ids=pa.uint64())
         rows = pages.read(["values", "ids"])
         pages.check_present(rows["ids"])
-        found, kept = moved.apply(rows["ids"].to_numpy())
-        left = rows if kept.all() else rows.take(np.flatnonzero(kept))
-        at = left.schema.get_field_index("ids")
-        left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
+        left, _ = rows_left(rows, "ids", moved)
         kind = pages.schema.field("values").type
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
         out.write(PAGES, left)

@@ -14,6 +14,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, Remade
 from glaive.index.registry import index_kind
+from glaive.index.rows_left import rows_left
 from glaive.index.segment import Segment, SegmentWriter
 
 __all__ = ["MinHash"]
@@ -40,10 +41,7 @@ class MinHash(IndexKind):
         texts.check(_rowid=pa.uint64(), signature=None)
         rows = texts.read()
         texts.check_present(rows["_rowid"])
-        found, kept = moved.apply(rows["_rowid"].to_numpy())
-        at = rows.schema.get_field_index("_rowid")
-        left = rows.take(np.flatnonzero(kept))
-        left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
+        left, kept = rows_left(rows, "_rowid", moved)
         out.write(SIGNATURES, left)
 
         file = segment.open(BANDS)

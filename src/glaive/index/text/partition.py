@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
+from glaive.index.rows_left import rows_left
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.columns import (
     bytes_array,
@@ -81,10 +82,7 @@ def remap_partition(
     rows = file.read()
     for column in rows.column_names:
         file.check_present(rows[column])
-    found, kept = moved.apply(rows["_rowid"].to_numpy().astype(np.uint64, copy=False))
-    left = rows if kept.all() else rows.filter(pa.array(kept))
-    at = left.schema.get_field_index("_rowid")
-    left = left.set_column(at, left.schema.field(at), pa.array(found[kept]))
+    left, kept = rows_left(rows, "_rowid", moved)
     lengths = left["_num_tokens"].to_numpy().astype(np.int64)
     total = {"total_tokens": str(lengths.sum())} if "total_tokens" in file.metadata else {}
     out.write(documents, left, metadata=total)
