@@ -253,6 +253,21 @@ def test_loops_neither_raise_nor_allocate(module: Path) -> None:
         assert not called(loop) & forbidden, f"{loop.name}: allocate in the door"
 
 
+def test_one_function_compiles_all_loops() -> None:
+    """Others would compile signed arithmetic as if it never overflowed: see ``loops/build.py``."""
+    for path in sources():
+        compiles = called(parse(path)) & {"njit", "jit", "vectorize", "guvectorize"}
+        assert not compiles or stem(path) == "memory", path
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.py")), ids=stem)
+def test_addresses_are_taken_where_a_checked_build_sees_it(path: Path) -> None:
+    taken = [node for node in ast.walk(parse(path)) if isinstance(node, ast.Attribute)]
+    assert path.stem in ("_tier", "_sanitizer") or not any(
+        node.attr in ("address", "ctypes", "__array_interface__") for node in taken
+    ), "take addresses with _tier.address"
+
+
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*.py")), ids=stem)
 def test_kernels_load_their_loops_late(path: Path) -> None:
     at_import = {

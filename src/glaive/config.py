@@ -18,7 +18,8 @@ class Settings:
     ----------
     kernels
         ``GLAIVE_KERNELS``: ``auto`` (compiled loops for large inputs, numpy for small ones
-        while numba is not loaded), ``numba`` (always compiled) or ``numpy`` (never).
+        while numba is not loaded), ``numba`` (always compiled), ``numpy`` (never) or
+        ``checked`` (always compiled, with every access to memory checked: slow, for tests).
     threads
         ``GLAIVE_THREADS``: decoding threads per scan; 0 means one per core.
     fsync
@@ -41,8 +42,9 @@ def _from_environment() -> Settings:
         if text is None:
             continue
         if field.name == "kernels":
-            if text not in ("auto", "numba", "numpy"):
-                raise OptionError(f"{variable}: expected auto, numba or numpy, found {text!r}")
+            if text not in ("auto", "numba", "numpy", "checked"):
+                expected = "auto, numba, numpy or checked"
+                raise OptionError(f"{variable}: expected {expected}, found {text!r}")
             values[field.name] = text
         elif field.type == "bool":
             if text.lower() not in ("0", "1", "true", "false", "on", "off"):

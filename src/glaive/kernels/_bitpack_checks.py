@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._bitpack_twins import BLOCK, tail_is_packed
+from glaive.kernels._bounds import outside
 from glaive.kernels._tier import allocate, as_array
 
 __all__ = [
@@ -27,6 +28,9 @@ __all__ = [
 
 BLOCK_BYTES_PER_BIT = BLOCK // 8
 WORD_BITS = (8, 16, 32, 64)
+
+MOST_VALUES = 1 << 56
+"""Values of a page at most: their bytes can still be counted with 64 bits."""
 
 Int64s = NDArray[np.int64]
 
@@ -98,13 +102,22 @@ def check_blocks(
             where=where,
         )
     expected = out_of_line_sizes(counts, word_bits, width)
-    good = (counts >= 0) & (starts >= 0) & (sizes == expected) & (starts <= data.size - sizes)
+    good = ~outside(starts, sizes, data.size) & (counts >= 0) & (sizes == expected)
     if not good.all():
         i = int(np.argmin(good))
         raise CorruptFileError(
             "bit-packed block",
             expected=f"{expected[i]} bytes for {counts[i]} values of {width} bits",
             found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
+            where=where,
+        )
+    # Blocks of width 0 have no bytes that would bound their values: their sum may wrap.
+    values = float(counts.sum(dtype=np.float64))
+    if values > MOST_VALUES:
+        raise CorruptFileError(
+            "bit-packed blocks",
+            expected=f"at most {MOST_VALUES} values",
+            found=f"about {values:.3g}",
             where=where,
         )
 

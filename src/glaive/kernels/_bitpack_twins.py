@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.kernels._bounds import outside
 from glaive.kernels._tier import as_array
 
 __all__ = [
@@ -118,7 +119,7 @@ def _inline_widths(
 ) -> tuple[Int64s, NDArray[np.bool_]]:
     """Widths of inline chunks, and which chunks are sound."""
     word = word_bits // 8
-    sound = (starts >= 0) & (sizes >= word) & (starts <= data.size - sizes)
+    sound = ~outside(starts, sizes, data.size) & (sizes >= word)
     widths = np.zeros(len(starts), np.int64)
     heads = _gather(data, starts[sound], word).view(_dtype(word_bits))[:, 0]
     widths[sound] = np.minimum(heads, word_bits + 1)

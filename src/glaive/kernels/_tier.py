@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.config import settings
+from glaive.kernels import _sanitizer
 
 __all__ = [
     "SMALL_WORK",
@@ -45,8 +46,10 @@ SMALL_WORK = 65_536
 ENOUGH_WORK = 1_000_000
 """Values in all after which many small calls have cost about what loading numba costs."""
 
-_tier: str = settings.kernels
+_tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0
+
+_CHECKED = settings.kernels == "checked"
 
 
 def use_loops(work: int) -> bool:
@@ -77,10 +80,11 @@ def force_tier(tier: Tier) -> Iterator[None]:
 
 def address(memory: NDArray[Any] | pa.Buffer) -> int:
     """Address of the first byte; the caller keeps ``memory`` alive while it is used."""
-    if isinstance(memory, pa.Buffer):
-        return memory.address
-    # Ten times quicker than the array's own ``ctypes`` or ``__array_interface__``.
-    return as_buffer(memory).address
+    # The way over a buffer is ten times quicker than the array's own ``__array_interface__``.
+    buffer = memory if isinstance(memory, pa.Buffer) else as_buffer(memory)
+    if _CHECKED:
+        _sanitizer.enter(buffer)
+    return buffer.address
 
 
 def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
@@ -105,4 +109,6 @@ def allocate(size: int, slack: int = 0) -> pa.Buffer:
     whole words past the last item.
     """
     buffer = pa.allocate_buffer(size + slack)
+    if _CHECKED:
+        _sanitizer.enter(buffer)
     return buffer.slice(0, size) if slack else buffer

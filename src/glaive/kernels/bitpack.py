@@ -81,8 +81,8 @@ def unpack_inline(
 
         scratch = pa.allocate_buffer(BLOCK * 8)
         bad = loops.unpack_inline(
-            data.address, data.size, address(starts), address(sizes), address(counts),
-            len(starts), word_bits, target.address, total, scratch.address,
+            address(data), data.size, address(starts), address(sizes), address(counts),
+            len(starts), word_bits, address(target), total, address(scratch),
         )  # fmt: skip
     else:
         into = checks.writable(target, out, offset)
@@ -170,8 +170,8 @@ def take_inline(
         from glaive.kernels.loops import bitpack as loops
 
         bad = loops.take_inline(
-            data.address, data.size, address(starts), address(sizes), len(starts),
-            address(chunk), address(index), len(chunk), word_bits, target.address,
+            address(data), data.size, address(starts), address(sizes), len(starts),
+            address(chunk), address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
     else:
         bad = twins.take_inline(data, starts, sizes, chunk, index, word_bits, as_array(target))
@@ -218,8 +218,8 @@ def unpack_out_of_line(
 
         scratch = pa.allocate_buffer(BLOCK * 8)
         loops.unpack_out_of_line(
-            data.address, address(starts), address(counts), len(starts), word_bits, width,
-            target.address, scratch.address,
+            address(data), address(starts), address(counts), len(starts), word_bits, width,
+            address(target), address(scratch),
         )  # fmt: skip
     else:
         into = checks.writable(target, out, offset)
@@ -272,8 +272,8 @@ def unpack_level_bits(
         nulls = np.zeros(1, np.int64)
         if form == "inline":
             bad = loops.validity_inline(
-                data.address, data.size, address(starts), address(sizes), address(counts),
-                len(starts), target.address, total, address(nulls),
+                address(data), data.size, address(starts), address(sizes), address(counts),
+                len(starts), address(target), total, address(nulls),
             )  # fmt: skip
             if bad >= 0:
                 raise checks.damaged_inline(
@@ -281,8 +281,8 @@ def unpack_level_bits(
                 )
         else:
             loops.validity_out_of_line(
-                data.address, address(starts), address(counts), len(starts), width,
-                target.address, address(nulls),
+                address(data), address(starts), address(counts), len(starts), width,
+                address(target), address(nulls),
             )  # fmt: skip
         return None if nulls[0] < 0 else (target, int(nulls[0]))
     if form == "inline":
@@ -305,7 +305,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.ui
     if use_loops(count):
         from glaive.kernels.loops import bitpack as loops
 
-        loops.chunk_widths(values.address, count, word_bits, address(widths))
+        loops.chunk_widths(address(values), count, word_bits, address(widths))
     else:
         twins.chunk_widths(values, count, word_bits, widths)
     return widths
@@ -333,7 +333,7 @@ def pack_inline(
 
         scratch = pa.allocate_buffer(BLOCK * 8)
         loops.pack_inline(
-            values.address, count, word_bits, address(widths), address(target), scratch.address
+            address(values), count, word_bits, address(widths), address(target), address(scratch)
         )
     else:
         twins.pack_inline(values, count, word_bits, widths, target)
@@ -358,8 +358,8 @@ def pack_out_of_line(
 
         scratch = pa.allocate_buffer(BLOCK * 8)
         loops.pack_out_of_line(
-            values.address, address(counts), len(counts), word_bits, width, address(target),
-            scratch.address,
+            address(values), address(counts), len(counts), word_bits, width, address(target),
+            address(scratch),
         )  # fmt: skip
     else:
         twins.pack_out_of_line(values, counts, word_bits, width, target)

@@ -59,7 +59,7 @@ def join_bytes(
         from glaive.kernels.loops import bytesplit as loops
 
         loops.join(
-            data.address, address(starts), address(counts), len(counts), width, target.address
+            address(data), address(starts), address(counts), len(counts), width, address(target)
         )
         return target
     first = np.cumsum(counts) - counts
@@ -95,7 +95,7 @@ def take_bytes(
         from glaive.kernels.loops import bytesplit as loops
 
         bad = loops.take(
-            data.address,
+            address(data),
             address(starts),
             address(counts),
             len(counts),
@@ -103,7 +103,7 @@ def take_bytes(
             address(index),
             wanted,
             width,
-            target.address,
+            address(target),
         )
     else:
         bad = _take_numpy(data, starts, counts, chunk, index, width, target)

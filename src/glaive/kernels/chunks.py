@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._bounds import outside
 from glaive.kernels._tier import address, allocate, as_array, use_loops
 from glaive.types import Where
 
@@ -358,14 +359,13 @@ def _assemble_numpy(
 def _check_within(
     data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64], where: Where
 ) -> None:
-    if not len(starts):
-        return
-    low, high = int(starts.min()), int((starts + sizes).max())
-    if low < 0 or high > data.size or int(sizes.min()) < 0:
+    wrong = outside(starts, sizes, data.size)
+    if wrong.any():
+        bad = int(wrong.argmax())
         raise CorruptFileError(
             "mini-block chunks",
             expected=f"chunks within {data.size} bytes",
-            found=f"chunks from byte {low} to {high}",
+            found=f"{sizes[bad]} bytes at byte {starts[bad]}",
             where=where,
         )
 

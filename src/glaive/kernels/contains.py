@@ -46,7 +46,7 @@ def contains(strings: Strings, count: int, piece: bytes) -> pa.Buffer:
 
     wanted = np.frombuffer(piece, np.uint8)
     loops.contains(
-        address(strings.offsets), strings.offset_bits // 8, count, strings.data.address,
+        address(strings.offsets), strings.offset_bits // 8, count, address(strings.data),
         address(wanted), len(piece), address(found),
     )  # fmt: skip
     return as_buffer(found)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._bounds import outside
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 
 __all__ = ["exercise", "join_bits", "take_flat"]
@@ -26,7 +27,9 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
     """
     starts = np.ascontiguousarray(starts, np.int64)
     counts = np.ascontiguousarray(counts, np.int64)
-    good = (starts >= 0) & (counts >= 0) & (counts <= (data.size - starts) * 8)
+    good = (starts >= 0) & (starts <= data.size) & (counts >= 0)
+    # Of the starts that are within the data the difference is exact.
+    good &= counts <= (data.size - starts) * 8
     if not good.all():
         i = int(np.argmin(good))
         raise CorruptFileError(
@@ -42,7 +45,7 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
         target = allocate((total + 7) // 8, slack=24)
         loops.join_bits(
-            data.address, data.size, address(starts), address(counts), len(starts), target.address
+            address(data), data.size, address(starts), address(counts), len(starts), address(target)
         )
         return target
     piece = np.repeat(np.arange(len(counts)), counts)
@@ -95,12 +98,12 @@ def take_flat(
     if use_loops(wanted):
         from glaive.kernels.loops import flat as loops
 
-        at = (data.address, data.size, address(starts), address(sizes), len(starts))
+        at = (address(data), data.size, address(starts), address(sizes), len(starts))
         if bits == 1:
-            bad = loops.take_bits(*at, address(chunk), address(index), wanted, target.address)
+            bad = loops.take_bits(*at, address(chunk), address(index), wanted, address(target))
         else:
             bad = loops.take_items(
-                *at, address(chunk), address(index), wanted, item, target.address
+                *at, address(chunk), address(index), wanted, item, address(target)
             )
     else:
         bad = _take_numpy(data, starts, sizes, chunk, index, bits, target)
@@ -127,7 +130,7 @@ def _take_numpy(
     if not known.all():
         return int(np.argmin(known))
     starts, sizes = starts[chunk], sizes[chunk]
-    inside = (starts >= 0) & (sizes <= data.size - starts) & (index < sizes * 8 // bits)
+    inside = ~outside(starts, sizes, data.size) & (index < sizes * 8 // bits)
     if not inside.all():
         return int(np.argmin(inside))
     source = as_array(data)

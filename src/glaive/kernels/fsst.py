@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
@@ -63,20 +64,11 @@ def decode_chunks(
         without a symbol or ends in an escape.
     """
     width = offset_bits // 8
-    heads = (counts + 1) * width
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where)
     work = int((sizes - heads).sum())
     if not table.encoded or work == 0 or not use_loops(work // 8):
         strings = unpack_variable(data, starts, sizes, counts, offset_bits, where)
         return decode_strings(table, strings, int(counts.sum()), where)
-    wrong = (starts < 0) | (sizes < heads) | (starts > data.size - sizes)
-    if wrong.any():
-        bad = int(wrong.argmax())
-        raise CorruptFileError(
-            f"variable-width values of chunk {bad}",
-            expected=f"{heads[bad]} bytes or more within {data.size}",
-            found=f"{sizes[bad]} bytes at {starts[bad]}",
-            where=where,
-        )
     strings = Strings(data, offset_bits, data)
     return _decode_loops(table, strings, (starts, starts, heads, sizes, counts), work, where)
 

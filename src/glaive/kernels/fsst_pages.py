@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.fsst import decode_chunks
 from glaive.kernels.strings import MAX_32, Strings, as_offsets
@@ -56,16 +57,9 @@ def decode_pages(
         without a symbol or ends in an escape.
     """
     width = offset_bits // 8
-    heads = (counts + 1) * width
-    wrong = (starts < 0) | (sizes < heads) | (starts > data.size - sizes)
-    if wrong.any():
-        bad = int(wrong.argmax())
-        raise CorruptFileError(
-            f"variable-width values of chunk {bad}",
-            expected=f"{heads[bad]} bytes or more within {data.size}",
-            found=f"{sizes[bad]} bytes at {starts[bad]}",
-            where=where,
-        )
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where)
+    if int(chunks.min(initial=0)) < 0 or int(chunks.sum()) != len(starts):
+        raise ValueError(f"pages of {chunks} chunks for {len(starts)} in all")
     work = int((sizes - heads).sum())
     if not use_loops(work // 8):
         return _one_by_one(tables, chunks, data, (starts, sizes, counts), offset_bits, where)

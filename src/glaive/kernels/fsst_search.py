@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, as_array, as_buffer, use_loops
 from glaive.kernels.fsst import decode_chunks, encode_strings
 from glaive.kernels.strings import Strings, as_offsets
@@ -68,7 +69,7 @@ def search_chunks(
     """
     width = offset_bits // 8
     starts, sizes, counts = (np.ascontiguousarray(one, np.int64) for one in (starts, sizes, counts))
-    heads = (counts + 1) * width
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where)
     longest = max(map(len, test.words), default=0)
     if (len(sizes) and int((sizes - heads).max()) > _MOST_CODES) or longest > _MOST_CODES:
         return None
@@ -76,9 +77,6 @@ def search_chunks(
     work = int((sizes - heads).sum())
     if not use_loops(work // 8):
         return _search_numpy(table, data, (starts, sizes, counts), offset_bits, test, where)
-    wrong = (counts < 0) | (starts < 0) | (sizes < heads) | (starts > data.size - sizes)
-    if wrong.any():
-        raise _damaged(int(wrong.argmax()), where)
     from glaive.kernels.loops import fsst_search as loops
 
     found = np.zeros((total + 7) // 8, np.uint8)
@@ -87,8 +85,8 @@ def search_chunks(
     words = np.frombuffer(b"".join(test.words) or b"\0", np.uint8)
     lengths = np.array([len(word) for word in test.words] or [0], np.int64)
     bad = loops.search_chunks(
-        data.address, address(starts), address(sizes), address(counts), len(starts), width,
-        address(table.words), address(table.lengths), address(marks), scratch.address,
+        address(data), address(starts), address(sizes), address(counts), len(starts), width,
+        address(table.words), address(table.lengths), address(marks), address(scratch),
         address(words), address(lengths), len(test.words), int(test.begins), int(test.ends),
         address(found),
     )  # fmt: skip

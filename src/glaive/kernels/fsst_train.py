@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._tier import address, as_buffer, use_loops
 from glaive.kernels.hashing import copy_pieces
-from glaive.kernels.strings import Strings, as_offsets
+from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import (
     MAX_SYMBOL_BYTES,
     MAX_SYMBOLS,
@@ -79,8 +79,16 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
     """Return a table for text like ``sample`` (64-bit offsets from 0).
 
     ``text_bytes`` will be encoded with it: where those need the compiled loop, so does training.
+
+    Raises
+    ------
+    SchemaError
+        The offsets of the sample descend or leave its data.
     """
     count = len(as_offsets(sample.offsets, 64)) - 1
+    check_offsets(sample.offsets, 64, sample.data, count)
+    if count < 1:
+        return SymbolTable(())
     rounds = [
         (min(count, max(1, round(count * share))), max(1, round(MIN_COUNT * share)), weight)
         for share, weight in ROUNDS

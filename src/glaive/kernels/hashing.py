@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
+from glaive.kernels._bounds import outside
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 
@@ -97,7 +98,13 @@ def number_words(values: pa.Buffer, bits: int, count: int, most: int) -> Numbere
 
 
 def pick_strings(strings: Strings, rows: NDArray[np.int64]) -> Strings:
-    """Copy the strings at ``rows``, which the caller knows to exist."""
+    """Copy the strings at ``rows``, which the caller knows to exist.
+
+    Raises
+    ------
+    SchemaError
+        The offsets of one of them descend or leave the data.
+    """
     ends = as_offsets(strings.offsets, strings.offset_bits)
     starts = ends[rows].astype(np.int64)
     return copy_pieces(strings.data, starts, ends[rows + 1] - starts, strings.offset_bits)
@@ -106,10 +113,23 @@ def pick_strings(strings: Strings, rows: NDArray[np.int64]) -> Strings:
 def copy_pieces(
     data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64], offset_bits: int
 ) -> Strings:
-    """Copy pieces of ``data``, which the caller knows to lie within it, as strings.
+    """Copy pieces of ``data`` as strings.
 
     Offsets have ``offset_bits``, or 64 where those are too few.
+
+    Raises
+    ------
+    SchemaError
+        A piece leaves ``data``: the offsets it comes from are damaged.
     """
+    wrong = outside(starts, sizes, data.size)
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise SchemaError(
+            f"a string of {sizes[bad]} bytes at {starts[bad]} leaves its {data.size} bytes: "
+            "validate the array with array.validate(full=True)"
+        )
+    starts, sizes = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(sizes, np.int64)
     stops = np.cumsum(sizes)
     total = int(stops[-1]) if len(stops) else 0
     bits = 64 if total > MAX_32 else offset_bits

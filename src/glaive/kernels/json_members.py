@@ -48,7 +48,9 @@ def find_members(
         An object ends before its entries, its keys or its values do.
     """
     begin, end = np.ascontiguousarray(begin, np.int64), np.ascontiguousarray(end, np.int64)
-    if np.any((begin < 0) | (end - begin < 4) | (end > len(raw))):
+    wrong = (begin < 0) | (end > len(raw)) | (end < begin)
+    # Of places within the memory the difference is exact.
+    if np.any(wrong | (end - begin < 4)):
         raise _corrupt("objects of 4 bytes or more within the values", "others")
     words, places = np.zeros(len(begin), np.int64), np.full(len(begin), -1)
     if not use_loops(len(begin)):

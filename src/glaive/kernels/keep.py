@@ -107,14 +107,14 @@ def keep_fixed(values: pa.Buffer, width: int, gone: Gone) -> pa.Buffer:
     if width in _WORDS:
         stay, begin = gone.bits()
         kept = loops.keep_words(
-            8 * width, values.address, gone.rows, values.size // width, address(stay), begin,
-            target.address, gone.kept,
+            8 * width, address(values), gone.rows, values.size // width, address(stay), begin,
+            address(target), gone.kept,
         )  # fmt: skip
         bad = 0 if kept != gone.kept else -1
     else:
         bad = loops.keep_wide(
-            values.address, width, gone.rows, address(gone.numbers), len(gone.numbers),
-            gone.base, target.address,
+            address(values), width, gone.rows, address(gone.numbers), len(gone.numbers),
+            gone.base, address(target),
         )  # fmt: skip
     if bad >= 0:
         raise gone.not_ascending()
@@ -159,9 +159,9 @@ def keep_inline(
     stay, begin = gone.bits()
     chunks = len(starts)
     bad = loops.keep_inline(
-        data.address, data.size, address(starts), address(sizes), address(counts), chunks,
-        word_bits, low, gone.rows, address(stay), begin, target.address, gone.kept,
-        scratch.address,
+        address(data), data.size, address(starts), address(sizes), address(counts), chunks,
+        word_bits, low, gone.rows, address(stay), begin, address(target), gone.kept,
+        address(scratch),
     )  # fmt: skip
     if bad >= chunks:
         raise gone.not_ascending()
@@ -191,8 +191,8 @@ def keep_bits(bits: pa.Buffer, begin: int, gone: Gone) -> pa.Buffer:
     target = allocate((gone.kept + 7) // 8, _SLACK)
     numbers = gone.numbers
     if loops.keep_bits(
-        bits.address, begin, gone.rows, address(numbers), len(numbers), gone.base,
-        target.address,
+        address(bits), begin, gone.rows, address(numbers), len(numbers), gone.base,
+        address(target),
     ) >= 0:  # fmt: skip
         raise gone.not_ascending()
     return target
@@ -227,8 +227,8 @@ def keep_variable(strings: Strings, gone: Gone) -> Strings:
     offsets = allocate((gone.kept + 1) * width)
     out = allocate(room, _SLACK)
     if loops.keep_variable(
-        address(strings.offsets), width, strings.data.address, strings.data.size, gone.rows,
-        address(numbers), len(numbers), gone.base, offsets.address, out.address, room,
+        address(strings.offsets), width, address(strings.data), strings.data.size, gone.rows,
+        address(numbers), len(numbers), gone.base, address(offsets), address(out), room,
     ) >= 0:  # fmt: skip
         raise gone.not_ascending()
     return Strings(offsets, bits, out)

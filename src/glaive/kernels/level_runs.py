@@ -55,13 +55,13 @@ def unpack_run_bits(
         target = allocate((total + 7) // 8, slack=24)
         nulls = np.zeros(1, np.int64)
         bad = loops.validity_of_runs(
-            data.address,
+            address(data),
             address(values),
             address(lengths),
             address(runs),
             address(counts),
             len(counts),
-            target.address,
+            address(target),
             address(nulls),
         )
         if bad < 0:

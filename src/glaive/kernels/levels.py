@@ -100,9 +100,9 @@ def resolve_lists(
             resolved_max,
             slot_max,
             null_level,
-            offsets.address,
+            address(offsets),
             width,
-            bitmap.address,
+            address(bitmap),
             address(next_rep) if next_rep is not None and entries else 0,
             address(next_def) if next_def is not None and entries else 0,
             room,
@@ -176,7 +176,7 @@ def validity_from_levels(
         bitmap = allocate((entries + 7) // 8, slack=24)
         definition = np.ascontiguousarray(definition)
         slots, nulls = loops.validity(
-            address(definition) if entries else 0, entries, slot_max, null_level, bitmap.address
+            address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
         )
     else:
         slotted = definition[definition <= slot_max]

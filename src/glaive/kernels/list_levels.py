@@ -118,7 +118,7 @@ def read_levels(
     starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
     counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
     enters = np.ascontiguousarray(enters)
-    total = loops.count_entries(data.address, data.size, address(starts), chunks)
+    total = loops.count_entries(address(data), data.size, address(starts), chunks)
     if not chunks <= total <= most_levels(counts, row_starts, sizes, max_rep=page[6]):
         return None
     pieces = int(page[4])
@@ -127,7 +127,7 @@ def read_levels(
     definition = allocate(2 * total, slack=SLACK) if page[2] else None
     base = address(places)
     done = loops.read_chunks(
-        data.address,
+        address(data),
         data.size,
         address(starts),
         address(sizes),
@@ -139,8 +139,8 @@ def read_levels(
         base + 8 * chunks,
         base + 8 * chunks * (1 + pieces),
         base,
-        rep.address,
-        0 if definition is None else definition.address,
+        address(rep),
+        0 if definition is None else address(definition),
         total,
     )
     if done != total:
@@ -289,7 +289,7 @@ def pick_levels(
         definition = allocate(2 * room) if has_def else None
         values = allocate(16 * (room + 1))
         done, seen = loops.pick_rows(
-            data.address,
+            address(data),
             data.size,
             address(sizes),
             address(counts),
@@ -304,17 +304,17 @@ def pick_levels(
             address(begin),
             address(last),
             wanted,
-            scratch.address,
-            scratch.address + 2 * MAX_LEVELS + SLACK,
+            address(scratch),
+            address(scratch) + 2 * MAX_LEVELS + SLACK,
             MAX_LEVELS,
             base,
             base + 8 * pieces * chunks,
             lengths,
             lengths + 8 * wanted,
-            rep.address,
-            0 if definition is None else definition.address,
-            values.address,
-            values.address + 8 * (room + 1),
+            address(rep),
+            0 if definition is None else address(definition),
+            address(values),
+            address(values) + 8 * (room + 1),
             room,
         )
         if done < 0:
@@ -335,15 +335,15 @@ def pick_levels(
             lengths,
             lengths + 8 * wanted,
             wanted,
-            sorted_rep.address,
-            0 if sorted_def is None else sorted_def.address,
-            sorted_values.address,
-            sorted_values.address + shift,
-            begins.address,
-            rep.address,
-            0 if definition is None else definition.address,
-            values.address,
-            values.address + 8 * seen,
+            address(sorted_rep),
+            0 if sorted_def is None else address(sorted_def),
+            address(sorted_values),
+            address(sorted_values) + shift,
+            address(begins),
+            address(rep),
+            0 if definition is None else address(definition),
+            address(values),
+            address(values) + 8 * seen,
         )
         shift = 8 * seen
     positions = as_array(values, np.int64)

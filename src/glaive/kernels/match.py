@@ -143,8 +143,8 @@ def match_inline(
     record = _record(test)
     scratch = pa.allocate_buffer(BLOCK * 8)
     bad = loops.match_inline(
-        data.address, data.size, address(starts), address(sizes), address(counts), chunks, bits,
-        address(record), target.address, total, scratch.address,
+        address(data), data.size, address(starts), address(sizes), address(counts), chunks, bits,
+        address(record), address(target), total, address(scratch),
     )  # fmt: skip
     if bad >= chunks:
         raise _beyond(test, where)
@@ -186,8 +186,8 @@ def match_pieces(
 
     target, record = allocate((total + 7) // 8, _SLACK), _record(test)
     found = loops.match_pieces(
-        data.address, address(starts), address(counts), len(starts), bits, address(record),
-        target.address,
+        address(data), address(starts), address(counts), len(starts), bits, address(record),
+        address(target),
     )  # fmt: skip
     if found >= 0:
         raise _beyond(test, where)
@@ -201,7 +201,7 @@ def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
         return int(np.count_nonzero(_flags(bits, begin, count)))
     from glaive.kernels.loops import match as loops
 
-    return int(loops.count_set(bits.address, begin, begin + count))
+    return int(loops.count_set(address(bits), begin, begin + count))
 
 
 def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
@@ -211,9 +211,9 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
         return np.flatnonzero(_flags(bits, begin, count)) + first
     from glaive.kernels.loops import match as loops
 
-    found = np.empty(loops.count_set(bits.address, begin, begin + count), np.int64)
+    found = np.empty(loops.count_set(address(bits), begin, begin + count), np.int64)
     if len(found):
-        loops.list_set(bits.address, begin, begin + count, first, address(found))
+        loops.list_set(address(bits), begin, begin + count, first, address(found))
     return found
 
 

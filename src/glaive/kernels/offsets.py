@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, allocate, as_array, use_loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
 from glaive.types import Where
@@ -54,13 +55,12 @@ def unpack_variable(
         A chunk leaves ``data``, is shorter than its offsets, or they descend or leave it.
     """
     width = offset_bits // 8
-    heads = (counts + 1) * width
-    _check_ranges(data, starts, sizes, heads, where)
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where)
     if len(starts) == 1:
         start, size, count = int(starts[0]), int(sizes[0]), int(counts[0])
         chunk = data.slice(start, size)
         offsets = data.slice(start, (count + 1) * width)
-        if offsets.address % width == 0 and size <= MAX_32:
+        if address(offsets) % width == 0 and size <= MAX_32:
             _check_plain(offsets, offset_bits, (count + 1) * width, size, where)
             return Strings(offsets, offset_bits, chunk)
     room = int((sizes - heads).sum())
@@ -80,8 +80,7 @@ def unpack_blocks(
         A block leaves ``data``, contradicts ``offset_bits``, or its offsets descend or leave it.
     """
     width = offset_bits // 8
-    heads = (counts + 3) * width
-    _check_ranges(data, starts, sizes, heads, where)
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where, numbers=3)
     positions = np.empty(len(starts), np.int64)
     for i, (start, head) in enumerate(zip(starts.tolist(), heads.tolist(), strict=True)):
         bits, position = struct.unpack_from("<II" if width == 4 else "<QQ", data, start)
@@ -95,7 +94,7 @@ def unpack_blocks(
     if len(starts) == 1:
         start, count = int(starts[0]), int(counts[0])
         offsets = data.slice(start + 2 * width, (count + 1) * width)
-        if offsets.address % width == 0 and int(limits[0]) <= MAX_32:
+        if address(offsets) % width == 0 and int(limits[0]) <= MAX_32:
             _check_plain(offsets, offset_bits, 0, int(limits[0]), where)
             values = data.slice(start + int(positions[0]), int(limits[0]))
             return Strings(offsets, offset_bits, values)
@@ -219,7 +218,7 @@ def take_variable(
     n = len(chunk)
     if n <= _TINY:
         return _take_tiny(data, starts, sizes, counts, chunk, index, offset_bits, where)
-    _check_ranges(data, starts, sizes, (counts + 1) * width, where)
+    check_offset_chunks(data, starts, sizes, counts, width, where)
     if chunk.min() < 0 or chunk.max() >= len(counts):
         raise IndexError(f"chunk outside 0..{len(counts) - 1}")
     if index.min() < 0 or (index >= counts[chunk]).any():
@@ -312,15 +311,6 @@ def _take_tiny(
     out_bits = 64 if total > MAX_32 else offset_bits
     offsets = struct.pack(f"<{len(ends)}{'i' if out_bits == 32 else 'q'}", *ends)
     return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(b"".join(pieces)))
-
-
-def _check_ranges(data: pa.Buffer, starts: Ints, sizes: Ints, heads: Ints, where: Where) -> None:
-    wrong = (starts < 0) | (sizes < heads) | (starts > data.size - sizes)
-    if wrong.any():
-        bad = int(wrong.argmax())
-        rule = f"{heads[bad]} bytes or more within {data.size}"
-        found = f"{sizes[bad]} bytes at {starts[bad]}"
-        raise _corrupt(bad, "variable-width values", rule, found, where)
 
 
 def _check_plain(offsets: pa.Buffer, bits: int, floor: int, limit: int, where: Where) -> None:

@@ -69,7 +69,7 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
         from glaive.kernels.loops import runs as loops
 
         used = loops.plan_runs(
-            values.address, count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
+            address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
             address(counts), address(pairs),
         )  # fmt: skip
     else:
@@ -100,7 +100,7 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     if use_loops(len(words)):
         from glaive.kernels.loops import runs as loops
 
-        loops.count_pairs(values.address, address(counts), len(counts), word_bits, address(pairs))
+        loops.count_pairs(address(values), address(counts), len(counts), word_bits, address(pairs))
     else:
         ends = np.cumsum(counts)
         for i, (end, count) in enumerate(zip(ends.tolist(), counts.tolist(), strict=True)):
@@ -124,10 +124,12 @@ def collapse_runs(
     if use_loops(len(words)):
         from glaive.kernels.loops import runs as loops
 
-        loops.collapse_runs(
-            values.address, address(counts), len(counts), word_bits,
-            address(run_values), address(run_lengths),
+        made = loops.collapse_runs(
+            address(values), address(counts), len(counts), word_bits,
+            address(run_values), address(run_lengths), total,
         )  # fmt: skip
+        if made != total:
+            raise ValueError(f"{total} pairs are not those of {len(words)} values")
     else:
         done = 0
         ends = np.cumsum(counts)
@@ -184,8 +186,8 @@ def expand_runs(
         from glaive.kernels.loops import runs as loops
 
         bad = loops.expand_runs(
-            data.address, address(values), address(lengths), address(runs), address(counts),
-            len(counts), word_bits, target.address, total,
+            address(data), address(values), address(lengths), address(runs), address(counts),
+            len(counts), word_bits, address(target), total,
         )  # fmt: skip
     else:
         bad = _expand_numpy(data, values, lengths, runs, counts, word_bits, target)
@@ -243,8 +245,8 @@ def take_runs(
         from glaive.kernels.loops import runs as loops
 
         at = loops.take_runs(
-            data.address, address(values), address(lengths), address(runs), address(chunk),
-            address(index), len(chunk), word_bits, target.address,
+            address(data), address(values), address(lengths), address(runs), address(chunk),
+            address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
     else:
         at = _take_numpy(data, values, lengths, runs, chunk, index, word_bits, target)

@@ -205,7 +205,7 @@ def value_lengths(
     else:
         sizes = np.diff(ends[: count + 1].astype(np.int64))
         shortest, longest = int(sizes.min()), int(sizes.max())
-        wrong = shortest < 0
+        wrong = bool((ends[1 : count + 1] < ends[:count]).any())
     _refuse(ends, count, data, descend=bool(wrong))
     return shortest, longest
 

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _zipped_twins as twins
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._bounds import outside
+from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels._zipped_twins import (
     EntryForm,
     Unzipped,
@@ -32,6 +33,7 @@ from glaive.kernels._zipped_twins import (
     offset_width,
     wrong_entry,
 )
+from glaive.kernels.strings import check_offsets
 
 __all__ = [
     "EntryForm",
@@ -184,7 +186,7 @@ def _level(name: str, expected: str, found: int, where: object) -> CorruptFileEr
 
 def gather_pieces(data: pa.Buffer, starts: Words, sizes: Words, where: object) -> pa.Buffer:
     """Copy ``data[starts[i] : starts[i] + sizes[i]]`` behind each other."""
-    bad = (starts < 0) | (sizes < 0) | (starts > data.size - sizes)
+    bad = outside(starts, sizes, data.size)
     if bad.any():
         at = int(np.argmax(bad))
         raise CorruptFileError(
@@ -234,6 +236,11 @@ def zip_entries(
     tuple
         The entries, and the position of each row with the size of all at the end
         (``rows + 1``).
+
+    Raises
+    ------
+    SchemaError
+        The offsets descend or leave the values: the array they came from is damaged.
     """
     levels = rep if rep is not None else definition
     entries = rows if levels is None else len(levels)
@@ -242,6 +249,8 @@ def zip_entries(
         words |= rep.astype(np.uint32) << np.uint32(form.bits_def)
     visible, valued = entries, entries
     if definition is not None:
+        if int(definition.max(initial=0)) >> form.bits_def:
+            raise ValueError(f"levels up to {definition.max()} in {form.bits_def} bits")
         words |= definition
         visible = int(np.count_nonzero(definition <= form.visible_def))
         valued = int(np.count_nonzero(definition == 0))
@@ -256,6 +265,7 @@ def zip_entries(
         )
     size = entries * form.control + visible * form.width
     if offsets is not None:
+        check_offsets(as_buffer(offsets), 8 * offsets.itemsize, values, visible)
         lengths = np.diff(offsets[: visible + 1].astype(np.int64))
         if definition is not None:
             lengths = lengths[definition[definition <= form.visible_def] == 0]

@@ -288,7 +288,7 @@ class SmallBatch:
         at = bases + limit.astype(np.int64) + _PAIR * column
         pairs = as_array(self.data)[at[:, None] + np.arange(_PAIR)].view("<u8")
         starts, sizes = pairs[:, 0], pairs[:, 1]
-        if not bool(((starts <= limit) & (sizes <= limit) & (starts + sizes <= limit)).all()):
+        if not bool(((starts <= limit) & (sizes <= limit) & (starts <= limit - sizes)).all()):
             raise NotAlikeError
         begin = bases + starts.astype(np.int64)
         end = (begin + sizes.astype(np.int64)).tolist()

@@ -130,17 +130,18 @@ def _ends_of_values(
 ) -> int:
     """Do as ``_ends_of_values32`` for other widths of offsets."""
     first = load_offset(offsets, width)
-    size = load_offset(offsets + width * n, width) - first
-    before = np.int64(0)
+    last = load_offset(offsets + width * n, width)
+    before = first
     wrong = 0
     for j in range(1, n + 1):
-        k = load_offset(offsets + width * j, width) - first
-        if k < before or k > size:
+        offset = load_offset(offsets + width * j, width)
+        # Compared before anything is taken from it: offsets of 64 bits may be any number.
+        if offset < before or offset > last:
             return 1
-        end = end_of_value(k, codes, sizes, marks)
+        end = end_of_value(offset - first, codes, sizes, marks)
         wrong |= end < 0
         store_offset(target + out_width * j, out_width, at + end)
-        before = k
+        before = offset
     return wrong
 
 
@@ -207,10 +208,13 @@ def decode(
             done += n
             chunk += 1
             continue
+        before = first
         for j in range(n):
-            end = base + load_offset(source + (j + 1) * width, width)
-            if end < p or end > stop:
+            offset = load_offset(source + (j + 1) * width, width)
+            if offset < before or offset > last:
                 return chunk
+            before = offset
+            end = base + offset
             while p < end:
                 code = np.int64(load_u8(p))
                 p += 1

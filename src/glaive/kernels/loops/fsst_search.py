@@ -43,11 +43,11 @@ def search_text(
     following = np.uint64(load_u8(word + second))
     last = np.uint64(load_u8(word + size - 1))
     base = load_offset(source, width)
-    total = load_offset(source + count * width, width) - base
+    final = load_offset(source + count * width, width)
     value = np.int64(-1)
     begin = np.int64(0)
     end = np.int64(0)
-    code = np.int64(0)
+    before = base
     at = np.int64(0)
     while at <= grown - size:
         places = grown - size - at + 1
@@ -66,12 +66,12 @@ def search_text(
                 value += 1
                 if value >= count:
                     return 1
-                k = load_offset(source + (value + 1) * width, width) - base
-                if k < code or k > total:
+                offset = load_offset(source + (value + 1) * width, width)
+                if offset < before or offset > final:
                     return 1
-                code = k
+                before = offset
                 begin = end
-                end = end_of_value(k, codes, sizes, marks)
+                end = end_of_value(offset - base, codes, sizes, marks)
                 if end < begin:
                     return 1
             if here + size > end:

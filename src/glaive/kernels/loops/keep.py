@@ -36,6 +36,7 @@ from glaive.kernels.loops.memory import (
     store_u32,
     store_u64,
     trailing_zeros,
+    wrapping_add,
 )
 from glaive.kernels.loops.rows import copy_row
 
@@ -276,9 +277,10 @@ def keep_variable(
         if end < at or end > rows:
             return i
         first = load_offset(offsets, width, at)
-        size = load_offset(offsets, width, end) - first
-        if first < 0 or size < 0 or first > data_size - size or size > room - filled:
+        last = load_offset(offsets, width, end)
+        if first < 0 or last < first or last > data_size or last - first > room - filled:
             return i
+        size = last - first
         moved = filled - first
         if width == 4:
             for row in range(at, end):
@@ -286,7 +288,7 @@ def keep_variable(
                 to += 4
         else:
             for row in range(at, end):
-                store_u64(to, load_i64(offsets + row * 8) + moved)
+                store_u64(to, wrapping_add(load_i64(offsets + row * 8), moved))
                 to += 8
         copy_run(out + filled, data + first, size, data_size - first)
         filled += size

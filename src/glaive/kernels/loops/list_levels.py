@@ -23,6 +23,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     loop,
     store_u64,
+    wrapping_sub,
 )
 from glaive.kernels.loops.rows import fill
 from glaive.kernels.loops.runs import repeat_word
@@ -207,7 +208,7 @@ def read_chunks(
     done = np.int64(0)
     for chunk in range(chunks):
         at = 8 * chunk
-        rows = load_i64(row_starts + at + 8) - load_i64(row_starts + at)
+        rows = wrapping_sub(load_i64(row_starts + at + 8), load_i64(row_starts + at))
         levels = chunk_levels(
             data,
             data_size,

@@ -6,7 +6,15 @@ import numpy as np
 
 from glaive.kernels.loops.chunks import count_levels, find_row
 from glaive.kernels.loops.list_levels import BROKEN, chunk_levels
-from glaive.kernels.loops.memory import copy, load_i64, load_u8, load_u16, loop, store_u64
+from glaive.kernels.loops.memory import (
+    copy,
+    load_i64,
+    load_u8,
+    load_u16,
+    loop,
+    store_u64,
+    wrapping_sub,
+)
 
 
 @loop
@@ -177,7 +185,7 @@ def pick_rows(
                     load_i64(sizes + 8 * number),
                     form,
                     load_i64(counts + 8 * number),
-                    load_i64(row_starts + 8 * number + 8) - first_row,
+                    wrapping_sub(load_i64(row_starts + 8 * number + 8), first_row),
                     np.int64(load_u8(enters + number)),
                     piece_starts + at,
                     piece_sizes + at,
@@ -192,9 +200,9 @@ def pick_rows(
             low = np.int64(0)
             value = np.int64(0)
             if fresh:
-                nth = load_i64(rows + 8 * i) - first_row
-                if nth < 0:
+                if load_i64(rows + 8 * i) < first_row:
                     return np.int64(BROKEN), seen
+                nth = wrapping_sub(load_i64(rows + 8 * i), first_row)
                 low = find_row(scratch_rep, levels, max_rep, nth)
                 if low >= levels:
                     return np.int64(BROKEN), seen

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from glaive.config import settings
+from glaive.kernels.loops.build import CheckedCompiler, WrappingCompiler
 
 __all__ = [
     "copy",
@@ -36,14 +40,22 @@ __all__ = [
     "store_u32",
     "store_u64",
     "trailing_zeros",
+    "wrapping_add",
+    "wrapping_sub",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def loop(function: F) -> F:
-    """Compile on first call, release the interpreter lock, keep the result on disk."""
-    return cast("F", njit(cache=True, nogil=True, boundscheck=False)(function))
+    """Compile on first call, release the interpreter lock, keep the result on disk.
+
+    Signed arithmetic wraps: see ``build.py``.
+    """
+    checked = settings.kernels == "checked"
+    compiler = CheckedCompiler if checked else WrappingCompiler
+    options = {"cache": not checked, "nogil": True, "boundscheck": False}
+    return cast("F", njit(pipeline_class=compiler, **options)(function))
 
 
 def _load(bits: int, result: Any) -> Any:
@@ -189,3 +201,15 @@ def leading_zeros(_context: Any, word: Any) -> Any:
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), codegen
+
+
+@loop
+def wrapping_add(a: int, b: int) -> int:
+    """Return ``a + b`` modulo 2^64, for sums that nobody uses where they are too large."""
+    return np.int64(np.uint64(a) + np.uint64(b))
+
+
+@loop
+def wrapping_sub(a: int, b: int) -> int:
+    """Return ``a - b`` modulo 2^64, for numbers of a file that may lie far apart."""
+    return np.int64(np.uint64(a) - np.uint64(b))

@@ -13,6 +13,8 @@ from glaive.kernels.loops.memory import (
     store_u8,
     store_u32,
     store_u64,
+    wrapping_add,
+    wrapping_sub,
 )
 
 __all__ = [
@@ -66,7 +68,8 @@ def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width:
     for j in range(n):
         high = load_offset(source + width * (j + 1), width)
         wrong |= high < low
-        store_offset(target + out_width * j, out_width, high + shift)
+        # Offsets that do not ascend may be any number; what becomes of those is not used.
+        store_offset(target + out_width * j, out_width, wrapping_add(high, shift))
         low = high
     return wrong
 
@@ -176,22 +179,25 @@ def lengths(offsets: int, width: int, n: int, out: int) -> int:
     """Write shortest and longest value to ``out``; 1 when the offsets do not ascend."""
     low = np.int64(1) << np.int64(62)
     high = np.int64(0)
-    wrong = 0
+    wrong = False
     if width == 4:
         for i in range(n):
             size = np.int64(load_u32(offsets + 4 * i + 4)) - np.int64(load_u32(offsets + 4 * i))
             low = min(low, size)
             high = max(high, size)
+        wrong = low < 0
     else:
         for i in range(n):
-            size = np.int64(load_i64(offsets + 8 * i + 8)) - np.int64(load_i64(offsets + 8 * i))
+            here = np.int64(load_i64(offsets + 8 * i))
+            there = np.int64(load_i64(offsets + 8 * i + 8))
+            # Compared, not subtracted: their difference may be too large for its sign to tell.
+            wrong |= there < here
+            size = wrapping_sub(there, here)
             low = min(low, size)
             high = max(high, size)
-    if low < 0:
-        wrong = 1
     store_u64(out, low)
     store_u64(out + 8, high)
-    return wrong
+    return np.int64(wrong)
 
 
 @loop

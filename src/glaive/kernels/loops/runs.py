@@ -145,9 +145,12 @@ def put_run(word_bits: int, value: np.uint64, length: int, values: int, lengths:
 
 @loop
 def collapse_runs(
-    source: int, counts: int, pieces: int, word_bits: int, values: int, lengths: int
-) -> None:
-    """Store values and lengths of all pairs of pieces of ``counts[i]`` values."""
+    source: int, counts: int, pieces: int, word_bits: int, values: int, lengths: int, room: int
+) -> int:
+    """Store values and lengths of all pairs of pieces of ``counts[i]`` values.
+
+    Returns their number, or -1 when they are more than ``room``.
+    """
     word = word_bits >> 3
     here = source
     done = 0
@@ -163,6 +166,8 @@ def collapse_runs(
                 ends &= ends - np.uint64(1)
                 value = load_word(word_bits, here + (end - 1) * word)
                 length = run + end - begin
+                if pairs_of(length) > room - done:
+                    return -1
                 done += put_run(word_bits, value, length, values + done * word, lengths + done)
                 begin = end
                 run = 0
@@ -170,8 +175,11 @@ def collapse_runs(
             here += step * word
             left -= step
         if run > 0:
+            if pairs_of(run) > room - done:
+                return -1
             value = load_word(word_bits, here - word)
             done += put_run(word_bits, value, run, values + done * word, lengths + done)
+    return done
 
 
 @loop

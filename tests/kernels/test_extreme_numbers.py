@@ -1,0 +1,179 @@
+"""No number of a file makes a kernel leave its memory or overflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glaive.kernels
+
+TRIALS = os.environ.get("EXTREME_TRIALS", "40")
+
+A_KERNEL = """
+import numpy as np
+from glaive.kernels import _sanitizer
+from glaive.kernels._tier import address
+from glaive.kernels.loops.memory import copy, load_i64, loop, store_u8, wrapping_sub
+
+@loop
+def read(at, index):
+    return load_i64(at + 8 * index)
+
+@loop
+def write(at, index):
+    store_u8(at + index, 1)
+
+@loop
+def copied(to, of, size):
+    copy(to, of, size)
+
+@loop
+def added(a, b):
+    return a + b
+
+@loop
+def subtracted(a, b):
+    return a - b
+
+@loop
+def multiplied(a, b):
+    return a * b
+
+@loop
+def shifted(a, bits):
+    return a << bits
+
+@loop
+def truncated(number):
+    return np.int64(number)
+
+@loop
+def between(offset, first, size):
+    k = offset - first
+    return 0 <= k <= size
+
+@loop
+def wrapped(a, b):
+    return wrapping_sub(a, b)
+
+numbers = np.arange(10)
+at = address(numbers)
+frozen = np.arange(10)
+frozen.flags.writeable = False
+LOW, HIGH = -(2**63), 2**63 - 1
+"""
+
+
+Run = Callable[[str, str], subprocess.CompletedProcess[str]]
+Report = dict[str, Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run code behind the kernels above; in a file, where numba can cache them."""
+
+    def run(code: str, build: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        script.write_text(A_KERNEL + code, "utf-8")
+        environment = {**os.environ, "GLAIVE_KERNELS": build}
+        arguments = [sys.executable, str(script)]
+        return subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_a_checked_build_stops_a_kernel_before_it_does_harm(run: Run) -> None:
+    code = """
+assert read(at, 9) == 9 and wrapped(LOW, 1) == HIGH and truncated(2.5) == 2
+for call in (
+    lambda: read(at, 10), lambda: read(at, -1), lambda: write(at, 80),
+    lambda: write(address(frozen), 0), lambda: copied(at, at, 81), lambda: copied(at, at, -1),
+    lambda: added(HIGH, 1), lambda: subtracted(LOW, 1), lambda: multiplied(HIGH, 2),
+    lambda: shifted(1, 64), lambda: truncated(1e19), lambda: truncated(float("nan")),
+):
+    try:
+        call()
+    except _sanitizer.UnsafeKernelError as error:
+        print(error)
+_sanitizer.forget()
+try:
+    read(at, 0)
+except _sanitizer.UnsafeKernelError as error:
+    print(error)
+"""
+    result = run(code, "checked")
+    said = [line.split(",")[0] for line in result.stdout.splitlines()]
+    outside = "outside the buffers of the call"
+    assert said == [
+        *(f"a load {outside}",) * 2,
+        *(f"a store {outside}",) * 4,
+        "a sum that overflows",
+        "a difference that overflows",
+        "a product that overflows",
+        "a shift beyond the word",
+        *("a float out of range",) * 2,
+        f"a load {outside}",
+    ], result.stderr
+
+
+def test_a_difference_that_wraps_is_compared_as_the_number_that_is_used(run: Run) -> None:
+    code = """
+assert not between(LOW, 5, 100)
+assert between(5, 5, 100) and not between(106, 5, 100)
+lines = between.inspect_llvm(between.signatures[0])
+assert "sub" in lines and " nsw " not in lines, lines
+"""
+    result = run(code, "numba")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """What happened when recorded calls were repeated with extreme numbers."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.extremes", "--trials", TRIALS],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "GLAIVE_KERNELS": "checked"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout, result.stderr
+    found: Report = json.loads(result.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_no_extreme_number_makes_a_kernel_leave_its_buffers_or_overflow(report: Report) -> None:
+    assert report["unsafe"] == {}
+    assert report["outcomes"]["CorruptFileError"] > 1000
+    assert report["outcomes"]["result"] > 1000
+
+
+@pytest.mark.slow
+def test_every_function_that_calls_a_compiled_loop_was_tried(report: Report) -> None:
+    tried = {name for name, calls in report["calls"].items() if calls}
+    missing = []
+    for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):
+        text = path.read_text("utf-8")
+        for function in re.split(r"^def ", text, flags=re.MULTILINE)[1:]:
+            name = function.split("(")[0]
+            calls_a_loop = "from glaive.kernels.loops" in function and not name.startswith("_")
+            if calls_a_loop and f"glaive.kernels.{path.stem}.{name}" not in tried:
+                missing.append(f"{path.stem}.{name}")
+    assert missing == []
+
+
+@pytest.mark.slow
+def test_every_compiled_loop_ran_in_the_checked_build(report: Report) -> None:
+    assert report["idle"] == []
