@@ -20,7 +20,7 @@ from glaive.format.pb import (
 )
 from glaive.format.wire import seal
 
-__all__ = ["damaged", "page_message", "rewritten"]
+__all__ = ["damaged", "edited", "page_message", "rewritten"]
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _SHORT = struct.Struct("<QHH4s")
@@ -127,7 +127,7 @@ def _edit_any(rng: np.random.Generator) -> Change:
     def change(descriptor: Any, columns: list[Any]) -> None:
         kind = rng.random()
         if kind < 0.1 or not columns:
-            _edit(descriptor, rng)
+            edited(descriptor, rng)
             return
         column = columns[int(rng.integers(len(columns)))]
         if kind < 0.2:
@@ -139,9 +139,9 @@ def _edit_any(rng: np.random.Generator) -> Change:
                     page.length = rows
             return
         if kind < 0.3 or not column.pages:
-            _edit(column, rng)
+            edited(column, rng)
             return
-        page_message(column.pages[0], lambda message: _edit(message, rng))
+        page_message(column.pages[0], lambda message: edited(message, rng))
 
     return change
 
@@ -153,12 +153,12 @@ def _messages_of_0_1(raw: bytes, rng: np.random.Generator) -> bytes:
     out = bytearray(raw[:position])
     kind = rng.random()
     if kind < 0.3:
-        _edit(metadata, rng)
+        edited(metadata, rng)
     elif kind < 0.6:
         at = metadata.manifest_position
         (size,) = struct.unpack_from("<I", raw, at)
         manifest = table_pb2.Manifest.FromString(raw[at + 4 : at + 4 + size])
-        _edit(manifest, rng)
+        edited(manifest, rng)
         metadata.manifest_position = len(out)
         part = manifest.SerializeToString()
         out += struct.pack("<I", len(part)) + part
@@ -173,7 +173,7 @@ def _messages_of_0_1(raw: bytes, rng: np.random.Generator) -> bytes:
     return bytes(out)
 
 
-def _edit(message: Any, rng: np.random.Generator) -> None:
+def edited(message: Any, rng: np.random.Generator) -> None:
     """Change one thing anywhere in a message."""
     places = list(_places(message))
     if not places:

@@ -22,9 +22,9 @@ Int64s = NDArray[np.int64]
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> NDArray[np.bool_]:
     """Which of the ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""
-    mask: NDArray[np.bool_] = (starts < 0) | (sizes < 0) | (sizes > limit)
-    # Of ranges that are no longer than the limit the difference is exact.
-    return mask | (starts > limit - sizes)
+    # A negative number of either shows in the sign of both; else the difference is exact.
+    mask: NDArray[np.bool_] = ((starts | sizes) < 0) | (starts > limit - sizes)
+    return mask
 
 
 def check_offset_chunks(
@@ -50,7 +50,10 @@ def check_offset_chunks(
     CorruptFileError
         A chunk leaves ``data``, or is shorter than its offsets.
     """
-    wrong = outside(starts, sizes, data.size) | (counts < 0) | (counts > sizes // width - numbers)
+    # A negative number of any shows in the sign of all; else the differences are exact.
+    wrong = ((starts | sizes | counts) < 0) | (starts > data.size - sizes)
+    # Not by a product of the counts, which may wrap; a width is a power of two.
+    wrong |= counts > (sizes >> (width.bit_length() - 1)) - numbers
     if wrong.any():
         bad = int(wrong.argmax())
         raise CorruptFileError(

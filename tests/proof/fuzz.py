@@ -1,0 +1,323 @@
+"""Many thousands of damaged files and datasets: ``python -m tests.proof.fuzz --trials 100000``.
+
+Each trial damages something and reads it in every way. What may come of it is a ``GlaiveError``
+or data. What may not: a signal, another exception, more than ``--seconds`` for one trial, or more
+memory than ``--memory`` GiB of address space. Trials run in worker processes; one that dies is
+reported with the number of its trial, and a new one goes on behind it. ``--first N --trials 1``
+repeats a trial.
+
+Prints a report as JSON. Exit status 1: something was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import faulthandler
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import resource
+import shutil
+import struct
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from tests.damage import damaged, edited
+from tests.file.test_damage import SOME, VERSIONS, _read_everything, _write
+
+import glaive
+from glaive.errors import GlaiveError
+from glaive.format.pb import table_pb2
+from glaive.kernels._tier import force_tier
+
+Trial = Callable[[Path, np.random.Generator], str]
+EXTREMES = [0, 1, -1, -(2**63), 2**63 - 1, 2**31, 2**31 - 1, -(2**31), 2**32, 2**62, 255, 65_535]
+
+
+def extreme_numbers(raw: bytes, rng: np.random.Generator) -> bytes:
+    """The file with a number or two of 1 to 8 bytes replaced by an extreme one."""
+    found = bytearray(raw)
+    for _ in range(int(rng.integers(1, 3))):
+        width = int(rng.choice([1, 2, 4, 8]))
+        at = int(rng.integers(max(1, (len(raw) - width) // width))) * width
+        number = int(rng.choice(EXTREMES)) & ((1 << 8 * width) - 1)
+        found[at : at + width] = number.to_bytes(width, "little")
+    return bytes(found)
+
+
+@cache
+def data_file(name: str, version: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return _write(Path(folder), name, version)
+
+
+def a_data_file(folder: Path, rng: np.random.Generator) -> str:
+    """Damage a data file of any version and read it."""
+    name, version = str(rng.choice(SOME)), str(rng.choice(VERSIONS))
+    raw = data_file(name, version)
+    content = (damaged if rng.random() < 0.6 else extreme_numbers)(raw, rng)
+    with force_tier("numba" if rng.random() < 0.7 else "numpy"):
+        _read_everything(folder, content, mapped=rng.random() < 0.7)
+    return f"data file {version}"
+
+
+# ------------------------------------------------------------------ datasets
+
+
+@cache
+def dataset_files(kind: str) -> Path:
+    """A dataset with all that has a file of its own; made once in a process."""
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-base-")) / "base.lance"
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+    rows = 300
+    source = pa.table(
+        {
+            "id": range(rows),
+            "text": [f"text {i % 40}" for i in range(rows)],
+            "vector": pa.array([[float(i), 1.0] for i in range(rows)], pa.list_(pa.float32(), 2)),
+            "items": [list(range(i % 4)) for i in range(rows)],
+        }
+    )
+    dataset = glaive.write_dataset(
+        source,
+        folder,
+        max_rows_per_file=100,
+        data_storage_version=kind.split(maxsplit=1)[0],
+        enable_stable_row_ids="stable" in kind,
+    )
+    dataset.delete("id % 7 = 3")
+    dataset.delete("id < 50")  # so many that a bitmap is smaller
+    dataset.tags.create("first", 1)
+    if "branch" in kind:
+        dataset.create_branch("side")
+    if "index" in kind:
+        made = lance.dataset(str(folder))
+        made.create_scalar_index("id", "BTREE")
+        made.create_scalar_index("text", "BITMAP")
+        dataset = glaive.dataset(folder)
+    dataset.update({"text": "'changed'"}, where="id = 120")
+    return folder
+
+
+def changed_file(path: Path, rng: np.random.Generator) -> None:
+    """Damage one file: its bytes, or, of a manifest, its messages."""
+    raw = path.read_bytes()
+    if path.suffix == ".manifest" and rng.random() < 0.8:
+        content = changed_manifest(raw, rng)
+    elif not raw:
+        content = bytes(8)
+    else:
+        content = extreme_numbers(raw, rng) if rng.random() < 0.5 else cut_or_flipped(raw, rng)
+    path.write_bytes(content)
+
+
+def changed_manifest(raw: bytes, rng: np.random.Generator) -> bytes:
+    """The manifest with one to three of its fields changed, removed or repeated."""
+    position, *versions = struct.unpack("<QHH4s", raw[-16:])
+    (size,) = struct.unpack_from("<I", raw, position)
+    manifest = table_pb2.Manifest.FromString(raw[position + 4 : position + 4 + size])
+    for _ in range(int(rng.integers(1, 4))):
+        edited(manifest, rng)
+    message = manifest.SerializeToString()
+    footer = struct.pack("<QHH4s", position, *versions)
+    return raw[:position] + struct.pack("<I", len(message)) + message + footer
+
+
+def cut_or_flipped(raw: bytes, rng: np.random.Generator) -> bytes:
+    if rng.random() < 0.3:
+        return raw[: int(rng.integers(len(raw)))]
+    found = bytearray(raw)
+    for _ in range(int(rng.integers(1, 4))):
+        found[int(rng.integers(len(found)))] ^= 1 << int(rng.integers(8))
+    return bytes(found)
+
+
+READS: list[Callable[[Any], Any]] = [
+    lambda d: d.schema,
+    lambda d: d.count_rows(),
+    lambda d: d.to_table(with_row_id=True, with_row_address=True).validate(full=True),
+    lambda d: d.to_table(columns=["text"], filter="id > 60 and text != 'x'").validate(full=True),
+    lambda d: d.take([0, 5, 100], columns=["id", "items"]).validate(full=True),
+    lambda d: [batch.validate() for batch in d.to_batches(batch_size=37)],
+    lambda d: d.versions(),
+    lambda d: d.tags.list(),
+    lambda d: d.branches.list(),
+    lambda d: d.list_indices(),
+    lambda d: d.describe_indices(),
+    lambda d: d.stats.dataset_stats(),
+    lambda d: d.stats.data_stats(),
+    lambda d: d.validate(),
+    lambda d: [fragment.metadata.to_json() for fragment in d.get_fragments()],
+    lambda d: [fragment.count_rows() for fragment in d.get_fragments()],
+    lambda d: d.get_transactions(),
+    lambda d: d.checkout_version("first").count_rows(),
+    lambda d: d.checkout_version(1).to_table(),
+    lambda d: d.lance_schema,
+]
+CHANGES: list[Callable[[Any], Any]] = [
+    lambda d: d.delete("id = 70"),
+    lambda d: d.update({"text": "'new'"}, where="id < 130"),
+    lambda d: d.add_columns({"twice": "id * 2"}),
+    lambda d: d.alter_columns({"path": "text", "name": "words"}),
+    lambda d: d.drop_columns(["items"]),
+    lambda d: d.optimize.compact_files(),
+    lambda d: d.cleanup_old_versions(older_than=timedelta(0)),
+    lambda d: (
+        d.merge_insert("id")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute(d.take([0]).slice(0, 1))
+    ),
+    lambda d: d.restore(),
+    lambda d: glaive.write_dataset(d.head(3), d.uri, mode="append"),
+    lambda d: glaive.write_dataset(pa.table({"a": [1]}), d.uri, mode="overwrite"),
+    lambda d: d.create_branch("another"),
+    lambda d: d.tags.create("second", 2),
+    lambda d: d.drop_index("id_idx"),
+]
+KINDS = ["2.1", "2.1 stable", "2.2 index", "0.1", "2.0 index", "2.2 stable branch index"]
+
+
+def a_dataset(folder: Path, rng: np.random.Generator) -> str:
+    """Damage a file of a dataset that is no data file, read it in every way, and change it."""
+    kind = str(rng.choice(KINDS))
+    place = folder / "hurt.lance"
+    shutil.copytree(dataset_files(kind), place)
+    files = sorted(path for path in place.rglob("*") if path.is_file() and path.suffix != ".lance")
+    manifests = [path for path in files if path.suffix == ".manifest"]
+    chosen = manifests if rng.random() < 0.5 else files
+    changed_file(chosen[int(rng.integers(len(chosen)))], rng)
+    outcomes = ["read"]
+    try:
+        dataset = glaive.dataset(place)
+    except GlaiveError:
+        return f"dataset {kind}, not opened"
+    for read in READS:
+        try:
+            read(dataset)
+        except GlaiveError:
+            outcomes = ["partly read"]
+    try:
+        CHANGES[int(rng.integers(len(CHANGES)))](dataset)
+        outcomes.append("changed")
+    except GlaiveError:
+        outcomes.append("not changed")
+    return f"dataset {kind}, {', '.join(outcomes)}"
+
+
+TRIALS: list[Trial] = [a_data_file, a_dataset]
+
+
+def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
+    """Run the trials ``first``, ``first + step``, … and send what happened."""
+    limit = int(options.memory * (1 << 30))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    pa.set_cpu_count(1)
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    try:
+        for number in range(first, stop, step):
+            results.send(("begin", number))
+            faulthandler.dump_traceback_later(options.seconds, exit=True)
+            started = time.monotonic()
+            rng = np.random.default_rng([options.seed, number])
+            trial = TRIALS[number % len(TRIALS)]
+            place = folder / str(number)
+            place.mkdir()
+            try:
+                said = trial(place, rng)
+                results.send(("done", number, said, time.monotonic() - started))
+            except GlaiveError as error:
+                results.send(("done", number, type(error).__name__, time.monotonic() - started))
+            except BaseException as error:
+                where = "".join(traceback.format_exception(error)[-3:])
+                results.send(
+                    ("foreign", number, f"{trial.__name__}: {type(error).__name__}: {where}")
+                )
+            shutil.rmtree(place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Worker:
+    """A process that runs every ``step``-th trial, and what it was doing when it died."""
+
+    def __init__(self, first: int, stop: int, step: int, options: Any) -> None:
+        self.stop, self.step, self.options = stop, step, options
+        self.at = first - step
+        self.start(first)
+
+    def start(self, first: int) -> None:
+        self.pipe, other = multiprocessing.Pipe(duplex=False)
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(
+            target=work, args=(first, self.stop, self.step, self.options, other)
+        )
+        self.process.start()
+        other.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--memory", type=float, default=8.0)
+    options = parser.parse_args()
+    outcomes: Counter[str] = Counter()
+    found: list[str] = []
+    slowest = (0.0, -1)
+    last = options.first + options.trials
+    workers = [
+        Worker(options.first + k, last, options.workers, options) for k in range(options.workers)
+    ]
+    while workers:
+        pipes = [worker.pipe for worker in workers]
+        ready = multiprocessing.connection.wait(pipes)
+        for worker in list(workers):
+            if worker.pipe not in ready:
+                continue
+            try:
+                kind, worker.at, *more = worker.pipe.recv()
+            except EOFError:
+                worker.process.join()
+                if worker.process.exitcode == 0:
+                    workers.remove(worker)
+                    continue
+                found.append(f"trial {worker.at}: exit status {worker.process.exitcode}")
+                if worker.at + worker.step >= last:
+                    workers.remove(worker)
+                else:
+                    worker.start(worker.at + worker.step)
+                continue
+            if kind == "done":
+                outcomes[more[0]] += 1
+                slowest = max(slowest, (more[1], worker.at))
+            elif kind == "foreign":
+                found.append(f"trial {worker.at}: {more[0]}")
+    report = {
+        "trials": sum(outcomes.values()) + len(found),
+        "outcomes": outcomes,
+        "slowest": {"seconds": round(slowest[0], 2), "trial": slowest[1]},
+        "found": found,
+    }
+    print(json.dumps(report, indent=1))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    raise SystemExit(main())
