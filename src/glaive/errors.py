@@ -24,6 +24,7 @@ GlaiveError
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
 ├── StoreError(OSError)                  the file system or object store refused or failed
+│   ├── AccessError(PermissionError)     a dataset leads to a place that the caller did not allow
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
 └── MissingDependencyError(ImportError)  something the task needs is not installed
@@ -40,6 +41,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 __all__ = [
+    "AccessError",
     "CleanupError",
     "ColumnNotFoundError",
     "CommitConflictError",
@@ -71,11 +73,12 @@ __all__ = [
 
 
 _SECRETS: Final = re.compile(
-    r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)"
+    r"(?<=://)([^/\s:@]*):[^/\s]+(?=@)"
+    r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
     r"|((?:[?&]|%3F|%26)(?:sig|signature|token|secret|password|key|x-amz-[a-z-]+)=)[^&\s/'\")]+",
     re.IGNORECASE,
 )
-"""Passwords before the host of a URL, and keys among its parameters."""
+"""Passwords before the host of a URL, tokens in their place, and keys among its parameters."""
 
 
 class GlaiveError(Exception):
@@ -85,17 +88,23 @@ class GlaiveError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_without_secrets(one) for one in args))
+        shown = GlaiveError.without_secrets
+        super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
 
     def __str__(self) -> str:
         # OSError and KeyError bases would otherwise show an errno tuple or a quoted text.
         return str(self.args[0]) if self.args else type(self).__name__
 
+    @staticmethod
+    def without_secrets(text: str) -> str:
+        """The text without passwords and keys in its URLs: for logs, and for ``repr``."""
+        return _SECRETS.sub(_starred, text) if "://" in text else text
 
-def _without_secrets(part: object) -> object:
-    if not (isinstance(part, str) and "://" in part):
-        return part
-    return _SECRETS.sub(lambda hit: f"{hit[2]}***" if hit[2] else f"{hit[1]}:***", part)
+
+def _starred(hit: re.Match[str]) -> str:
+    if hit[2]:
+        return f"{hit[2]}***"
+    return "***" if hit[1] is None else f"{hit[1]}:***"
 
 
 class FormatError(GlaiveError, ValueError):
@@ -259,6 +268,10 @@ class RowIndexError(GlaiveError, IndexError, ValueError, OSError):
 
 class StoreError(GlaiveError, OSError):
     """The file system or object store refused or failed."""
+
+
+class AccessError(StoreError, PermissionError):
+    """A dataset leads to a place outside of its own, and the caller did not allow it."""
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):

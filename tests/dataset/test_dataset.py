@@ -280,8 +280,8 @@ class TestOpening:
         assert glaive.dataset(place, block_size=4096, index_cache_size=10).count_rows() == ROWS
 
     def test_options_that_are_not_served_are_named(self, place: Path) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="'base_store_params' is not supported"):
-            glaive.dataset(place, base_store_params={"s3://b": {"region": "eu"}})
+        with pytest.raises(UnsupportedFeatureError, match="serialized_manifest"):
+            glaive.LanceDataset(place, serialized_manifest=b"")
         with pytest.raises(OptionError, match="did you mean 'version'"):
             glaive.dataset(place, vresion=1)
 

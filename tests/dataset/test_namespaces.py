@@ -86,17 +86,11 @@ def test_versions_that_the_namespace_registers_are_refused(tmp_path: Path) -> No
 def test_what_is_not_served_says_so(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     dataset = glaive.write_dataset(ROWS, place)
-    bases = {"s3://b": {"region": "eu"}}
     nothing = glaive.LanceOperation.Append([])
     calls: list[Any] = [
-        lambda: glaive.dataset(place, base_store_params=bases),
-        lambda: glaive.write_dataset(ROWS, dataset, mode="append", base_store_params=bases),
-        lambda: write_fragments(ROWS, place, base_store_params=bases),
         lambda: write_fragments(ROWS, place, namespace_client=object(), table_id=TABLE),
-        lambda: dataset.commit(place, nothing, 1, base_store_params=bases),
         lambda: dataset.commit(place, nothing, 1, namespace_client=object(), table_id=TABLE),
         lambda: dataset.commit(place, nothing, 1, namespace_client_managed_versioning=True),
-        lambda: dataset.commit_batch(place, [], base_store_params=bases),
         lambda: glaive.LanceDataset(place, serialized_manifest=b""),
     ]
     for call in calls:

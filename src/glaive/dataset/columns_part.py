@@ -201,7 +201,9 @@ class ChangingColumns(OpenedVersion):
         OptionError
             A base of this id, name or path is there already.
         """
-        from glaive.dataset.writing.bases import add_bases
+        from glaive.dataset.writing.bases import add_bases, naming
 
-        self.move_to(add_bases(self, new_bases, transaction_properties))
+        made = add_bases(self, new_bases, transaction_properties)
+        self.store = naming(self.store, new_bases)
+        self.move_to(made)
         return self

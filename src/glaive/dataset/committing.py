@@ -69,7 +69,9 @@ class Committing(OpenedVersion):
             Kept with the version.
         commit_timeout
             No further attempt is begun after this time; ``None`` for no limit.
-        namespace_client, table_id, namespace_client_managed_versioning, base_store_params
+        base_store_params
+            As :func:`glaive.dataset` takes them; a dataset given as ``base_uri`` keeps its own.
+        namespace_client, table_id, namespace_client_managed_versioning
             Not supported here: the place says where the dataset is.
 
         Raises
@@ -88,8 +90,8 @@ class Committing(OpenedVersion):
         from glaive.dataset.commits.place import CommitPlace, commit_options, refuse
 
         catalogue = (namespace_client, table_id, namespace_client_managed_versioning)
-        refuse(cls.commit, options, base_store_params, catalogue)
-        place = CommitPlace.of(base_uri, storage_options, commit_lock)
+        refuse(cls.commit, options, catalogue)
+        place = CommitPlace.of(base_uri, storage_options, commit_lock, base_store_params)
         kind = (enable_stable_row_ids, enable_v2_manifest_paths)
         limits = commit_options(max_retries, commit_timeout, detached, *kind)
         made = place.commit(operation, read_version, commit_message, limits)
@@ -120,8 +122,8 @@ class Committing(OpenedVersion):
         """
         from glaive.dataset.commits.place import CommitPlace, commit_options, refuse
 
-        refuse(cls.commit_batch, options, base_store_params)
-        place = CommitPlace.of(dest, storage_options, commit_lock)
+        refuse(cls.commit_batch, options)
+        place = CommitPlace.of(dest, storage_options, commit_lock, base_store_params)
         kind = (None, enable_v2_manifest_paths)
         limits = commit_options(max_retries, commit_timeout, detached, *kind)
         made, merged = place.commit_together(transactions, limits)

@@ -11,8 +11,9 @@ from glaive.dataset.columns_part import ChangingColumns
 from glaive.dataset.committing import Committing
 from glaive.dataset.indices_part import DescribingIndices
 from glaive.dataset.managing import Managing
-from glaive.dataset.opening import find, refuse_base_params
+from glaive.dataset.opening import find
 from glaive.errors import UnsupportedFeatureError
+from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
@@ -48,8 +49,8 @@ class LanceDataset(Changing, ChangingColumns, Committing, DescribingIndices, Man
         *,
         asof: object = None,
         manifest_store: ManifestStore | str | None = None,
+        allow_external_blobs: bool | Sequence[str] | None = None,
     ) -> None:
-        refuse_base_params("dataset", base_store_params)
         if serialized_manifest is not None or namespace_client_managed_versioning:
             raise UnsupportedFeatureError(
                 "LanceDataset: serialized_manifest and namespace_client_managed_versioning are not "
@@ -59,8 +60,9 @@ class LanceDataset(Changing, ChangingColumns, Committing, DescribingIndices, Man
             from glaive.dataset.namespaces import located
 
             uri, storage_options = located(namespace_client, table_id, uri, storage_options)
+        access = AccessPolicy.of(base_store_params, allow_external_blobs)
         store, manifest, place = find(
-            uri, version, asof, storage_options, commit_lock, manifest_store
+            uri, version, asof, storage_options, commit_lock, manifest_store, access
         )
         if session is None:
             session = Session(metadata_cache_size_bytes=metadata_cache_size_bytes)

@@ -13,7 +13,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.file.layout import FileLayout, file_layout
 from glaive.format.fragment import DataFile
 from glaive.format.paths import deletion_file_path
-from glaive.table.bases import locate_data_file, locate_in_base
+from glaive.table.bases import full_path
 
 __all__ = ["DataFilePlace", "DatasetLayout", "DeletionPlace", "FragmentLayout", "dataset_layout"]
 
@@ -134,10 +134,10 @@ def dataset_layout(dataset: LanceDataset, *, most_files: int | None = None) -> D
     chosen = {id(entry) for _, entry in islice(entries, most_files)}
 
     def place(entry: DataFile) -> DataFilePlace:
-        store, path = locate_data_file(dataset.store, manifest, entry)
+        path = full_path(dataset.store, manifest, entry.path, entry.base_id, data=True)
         layout = file_layout(snapshot.open_file(entry)) if id(entry) in chosen else None
         return DataFilePlace(
-            path=store.full(path),
+            path=path,
             size=layout.size if layout is not None else entry.size,
             version=str(entry.version),
             fields=entry.fields,
@@ -152,10 +152,10 @@ def dataset_layout(dataset: LanceDataset, *, most_files: int | None = None) -> D
             name = deletion_file_path(
                 fragment.id, file.read_version, file.number, bitmap=file.bitmap
             )
-            store, name = locate_in_base(dataset.store, manifest, name, file.base_id)
+            name = full_path(dataset.store, manifest, name, file.base_id)
             deleted = fragment.physical_rows - int(snapshot.live_counts[position])
             form = "roaring bitmap" if file.bitmap else "Arrow array"
-            deletions = DeletionPlace(store.full(name), form, deleted)
+            deletions = DeletionPlace(name, form, deleted)
         found.append(
             FragmentLayout(
                 id=fragment.id,

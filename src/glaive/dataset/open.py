@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.opening import check_options, refuse_base_params
+from glaive.dataset.opening import check_options
 from glaive.errors import OptionError
+from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
-from glaive.table.root import CommitLock, guarded, open_root
+from glaive.table.root import CommitLock, access_of, guarded, open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.writing.base_paths import DatasetBasePath
@@ -41,6 +42,7 @@ def dataset(
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     *,
     manifest_store: ManifestStore | str | None = None,
+    allow_external_blobs: bool | Sequence[str] | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Open a dataset.
@@ -75,7 +77,12 @@ def dataset(
     block_size, index_cache_size, index_cache_size_bytes, read_params
         Accepted, and without effect: they tune what is not tuned here, and change no result.
     base_store_params
-        Not supported.
+        Storage options for base paths of the dataset, by path or URI; each is for all that
+        lies below it. Base paths that the dataset may not lead to by itself are allowed by
+        being named here; see ``docs/guide/stores.md``.
+    allow_external_blobs
+        Whether values of blob columns may be fetched from outside of the dataset and its base
+        paths: ``True``, or a list of the places they may be fetched from. Not by default.
 
     Raises
     ------
@@ -109,6 +116,7 @@ def dataset(
         base_store_params=base_store_params,
         asof=asof,
         manifest_store=manifest_store,
+        allow_external_blobs=allow_external_blobs,
     )
 
 
@@ -145,6 +153,7 @@ def write_dataset(
     namespace_client: Any = None,
     table_id: Sequence[str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    allow_external_blobs: bool | Sequence[str] | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Write rows as a new version of a dataset; returns it opened at that version.
@@ -209,8 +218,10 @@ def write_dataset(
     namespace_client, table_id
         In place of ``uri``: a catalogue and the names that lead to the table in it. Asked once
         by ``describe_table``, or by ``declare_table`` where the dataset is created.
-    base_store_params
-        Not supported.
+    base_store_params, allow_external_blobs
+        As :func:`dataset` takes them; a dataset given as ``uri`` keeps its own. What is created
+        or overwritten with ``allow_external_blob_outside_bases`` is returned so that its values
+        can be fetched.
 
     Raises
     ------
@@ -226,6 +237,7 @@ def write_dataset(
         The place is not writable or failed. No version was made.
     """
     # Here and not above: opening and reading load nothing of what writing needs.
+    from glaive.dataset.writing.bases import naming
     from glaive.dataset.writing.conform import conform
     from glaive.dataset.writing.options import WriteOptions
     from glaive.dataset.writing.source import read_source
@@ -234,14 +246,12 @@ def write_dataset(
 
     if options:
         check_options("write_dataset", options, write_dataset)
-    refuse_base_params("write_dataset", base_store_params)
     if use_legacy_format is not None and data_storage_version is None:
         data_storage_version = "legacy" if use_legacy_format else "stable"
     blobs = BlobOptions(
         pack_file_size=blob_pack_file_size_threshold,
         external=external_blob_mode,  # type: ignore[arg-type]  # checked there
         outside_bases=allow_external_blob_outside_bases,
-        storage_options=storage_options,
     )
     wanted = WriteOptions(
         mode=mode,  # type: ignore[arg-type]  # checked there
@@ -275,26 +285,29 @@ def write_dataset(
             "uri: expected a path or a URI or a dataset, or namespace_client and table_id, found "
             "None"
         )
+    guards: dict[str, Any] = {"commit_lock": commit_lock, "manifest_store": manifest_store}
+    opened = uri if isinstance(uri, OpenedVersion) else None
     if isinstance(uri, OpenedVersion):
-        opened: OpenedVersion | None = uri
-        store = guarded(uri.store, commit_lock=commit_lock, manifest_store=manifest_store)
+        store = uri.store
         place, storage_options = uri.uri, uri.storage_options
     else:
-        opened = None
-        store = open_root(
-            uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store
-        )
+        store = open_root(uri, storage_options, **guards)
         place = os.fspath(uri)
+    access = AccessPolicy.of(base_store_params, allow_external_blobs, before=access_of(store))
+    store = naming(guarded(store, access=access, **guards), wanted.initial_bases)
     source, rows = read_source(data_obj, schema)
     if schema is not None and not source.equals(schema):
         rows = (conform(piece, schema) for piece in rows)
         source = schema
     target = find_target(store, source, wanted, None if opened is None else opened.manifest)
-    if bases := target.blob_bases:
-        wanted = replace(wanted, blobs=replace(blobs, bases=bases))
+    wanted = replace(wanted, blobs=target.blobs(blobs))
     places, shared = target.places(wanted), target.dictionaries
     fragments = write_fragments(store, rows, target.schema, wanted, target.version, shared, places)
     manifest = commit_fragments(target, fragments, wanted)
+    if allow_external_blobs is None and blobs.outside_bases and wanted.mode != "append":
+        # All of its references are those that the caller has just allowed.
+        access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
+        store = guarded(store, access=access)
     if session is None and opened is not None:
         session = opened.session()
     return LanceDataset.of(

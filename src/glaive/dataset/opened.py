@@ -11,7 +11,7 @@ from glaive.dataset.io_stats import incremental, snapshot
 from glaive.dataset.stats import LanceStats
 from glaive.dataset.versions.history import find_version
 from glaive.dataset.versions.references import Referenced
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import GlaiveError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -75,8 +75,7 @@ class OpenedVersion:
 
     def _open(self, manifest: Manifest) -> None:
         # One assignment: other threads see the old version or the new one.
-        snapshot = Snapshot(self.store, manifest, self._session, self.storage_options)
-        self._views = Views(snapshot)
+        self._views = Views(Snapshot(self.store, manifest, self._session))
 
     def move_to(self, manifest: Manifest) -> None:
         """Move this object to a version that was made for it."""
@@ -135,7 +134,7 @@ class OpenedVersion:
         return self.initial_storage_options
 
     def __repr__(self) -> str:
-        return f"LanceDataset({self.uri!r}, version={self.version})"
+        return f"LanceDataset({GlaiveError.without_secrets(self.uri)!r}, version={self.version})"
 
     def __len__(self) -> int:
         return self.snapshot.num_rows

@@ -9,14 +9,15 @@ from typing import Any
 
 from glaive.dataset.versions.history import find_version, version_as_of
 from glaive.dataset.versions.references import resolve
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
+from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, open_root
 
-__all__ = ["check_options", "find", "refuse_base_params"]
+__all__ = ["check_options", "find"]
 
 
 def find(
@@ -26,13 +27,16 @@ def find(
     storage_options: Mapping[str, str] | None,
     commit_lock: CommitLock | None,
     manifest_store: ManifestStore | str | None,
+    access: AccessPolicy | None,
 ) -> tuple[ObjectStore, Manifest, str]:
     """Store, manifest and place; errors as those of :func:`glaive.dataset.open.dataset`."""
     if uri is None:
         raise OptionError(
             "uri: expected a path or a URI, or namespace_client and table_id, found None"
         )
-    store = open_root(uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store)
+    store = open_root(
+        uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store, access=access
+    )
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     if isinstance(version, str | tuple):
@@ -40,21 +44,6 @@ def find(
         return found.store, found.manifest, found.store.uri
     manifest = open_latest(store) if version is None else find_version(store, version)
     return store, manifest, os.fspath(uri)
-
-
-def refuse_base_params(function: str, given: object) -> None:
-    """Say that base paths have the storage options of the dataset.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Others are given.
-    """
-    if given:
-        raise UnsupportedFeatureError(
-            f"{function}: the option 'base_store_params' is not supported. Base paths are opened "
-            "with the storage_options of the dataset; put there what all of them need."
-        )
 
 
 def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:

@@ -5,12 +5,14 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from glaive.errors import OptionError, SchemaError
 from glaive.format.field import Field
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_object
 
 __all__ = ["BlobOptions", "BlobThresholds"]
 
@@ -31,15 +33,15 @@ class BlobOptions:
         Allow URIs below none of ``bases``.
     bases
         Places that URIs may lie below, by their id; those are kept as paths below them.
-    storage_options
-        Credentials for what is copied.
+    opener
+        Store and path of an object that is copied, by its URI.
     """
 
     pack_file_size: int | None = None
     external: Literal["reference", "ingest"] = "reference"
     outside_bases: bool = False
     bases: Mapping[int, str] = field(default_factory=dict, hash=False)
-    storage_options: Mapping[str, str] | None = field(default=None, hash=False)
+    opener: Callable[[str], tuple[ObjectStore, str]] = field(default=open_object, hash=False)
 
     def __post_init__(self) -> None:
         if self.external not in ("reference", "ingest"):

@@ -33,6 +33,7 @@ __all__ = [
     "has_blobs_v2",
     "is_blob",
     "is_described",
+    "logical",
     "stored",
 ]
 
@@ -115,12 +116,26 @@ def stored(field: Field) -> Field:
 def as_binary(field: Field) -> Field:
     """The field with the blob columns at or below it as large binary."""
     if field.is_blob_v2:
-        left_out = (EXTENSION_NAME, EXTENSION_METADATA)
-        metadata = {key: value for key, value in field.metadata.items() if key not in left_out}
-        return replace(field, logical_type="large_binary", children=(), metadata=metadata)
+        return replace(_plain(field), logical_type="large_binary", children=())
     if not has_blobs_v2(field):
         return field
     return replace(field, children=tuple(map(as_binary, field.children)))
+
+
+def logical(field: Field) -> Field:
+    """The field with the blob columns at or below it as the structs that authors hand over."""
+    if field.is_blob_v2:
+        return _plain(field)
+    if not has_blobs_v2(field):
+        return field
+    return replace(field, children=tuple(map(logical, field.children)))
+
+
+def _plain(field: Field) -> Field:
+    """The field without its extension type."""
+    left_out = (EXTENSION_NAME, EXTENSION_METADATA)
+    metadata = {key: value for key, value in field.metadata.items() if key not in left_out}
+    return replace(field, metadata=metadata)
 
 
 def _members(kind: pa.StructType) -> tuple[Field, ...]:

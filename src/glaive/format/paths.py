@@ -16,8 +16,11 @@ Specification: "Directory layout" and "Manifest names" in ``docs/format``.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from glaive.errors import AccessError
 
 __all__ = [
     "DATA",
@@ -31,8 +34,11 @@ __all__ = [
     "NamingScheme",
     "blob_file_path",
     "blob_folder",
+    "checked_path",
     "data_file_path",
     "deletion_file_path",
+    "index_file_path",
+    "is_path",
     "manifest_path",
     "new_data_file_name",
     "parse_manifest_name",
@@ -106,9 +112,49 @@ def new_data_file_name() -> str:
     return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
 
 
-def data_file_path(name: str) -> str:
-    """Path of a data file named in a manifest."""
-    return f"{DATA}/{name}"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
+"""Names that nearly all files have, told quickly."""
+_NO_PATH: Final = re.compile(
+    r"[\x00-\x1f\x7f\\]"  # control characters, and the separator of another system
+    r"|(?:^|/)\.{0,2}(?:/|$)"  # absolute, ending in a slash, empty parts, "." and ".."
+)
+
+
+def is_path(path: str) -> bool:
+    """Whether a path leads to a file below the folder it is joined to, on any system.
+
+    It is not empty or absolute, has neither ``.`` nor ``..`` as a part, and no backslashes or
+    control characters.
+    """
+    return bool(_PLAIN(path)) or not _NO_PATH.search(path)
+
+
+def checked_path(path: str, what: str, *, where: object) -> str:
+    """A path that a manifest or a row names, which goes through here before it is joined.
+
+    Raises
+    ------
+    AccessError
+        It is none, as :func:`is_path` tells.
+    """
+    if not is_path(path):
+        raise AccessError(
+            f"{what}: {path!r:.300} leads out of its folder, or is no path on every system (in "
+            f"{where}). Expected a path without '..', empty parts, backslashes and control "
+            "characters: what names it is damaged, or was made to do harm. Nothing was opened."
+        )
+    return path
+
+
+def data_file_path(name: str, *, where: object = "a manifest") -> str:
+    """Path of a data file named in a manifest.
+
+    Raises
+    ------
+    AccessError
+        The name leads out of the folder of data files.
+    """
+    return f"{DATA}/{checked_path(name, 'path of a data file', where=where)}"
 
 
 def blob_folder(data_file: str) -> str:
@@ -122,9 +168,27 @@ def blob_file_path(data_file: str, blob_id: int) -> str:
     return f"{blob_folder(data_file)}/{bits}.blob"
 
 
+def index_file_path(folder: str, name: str, *, where: object = "a manifest") -> str:
+    """Path of a file in the folder of an index, by the name that a manifest has for it.
+
+    Raises
+    ------
+    AccessError
+        The name leads out of the folder.
+    """
+    return f"{folder}/{checked_path(name, 'name of an index file', where=where)}"
+
+
 def transaction_path(name: str) -> str:
-    """Path of a transaction file named in a manifest: ``<read version>-<uuid>.txn``."""
-    return f"{TRANSACTIONS}/{name}"
+    """Path of a transaction file named in a manifest: ``<read version>-<uuid>.txn``.
+
+    Raises
+    ------
+    AccessError
+        The name leads out of the folder of transactions.
+    """
+    checked = checked_path(name, "name of a transaction file", where="a manifest")
+    return f"{TRANSACTIONS}/{checked}"
 
 
 def deletion_file_path(fragment: int, read_version: int, number: int, *, bitmap: bool) -> str:

@@ -26,7 +26,7 @@ from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
-from glaive.format.paths import INDICES
+from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
@@ -269,7 +269,7 @@ class Segment:
             The file is absent, something else, damaged, or of an unknown version.
         """
         # Sizes in the entry are not relied on: a wrong one would make a sound file look cut off.
-        return IndexFile(self.store, f"{self.folder}/{name}")
+        return IndexFile(self.store, index_file_path(self.folder, name, where=self.where))
 
     def get(self, name: str) -> pa.Buffer:
         """The bytes of one of its files.
@@ -280,7 +280,7 @@ class Segment:
             The file is absent.
         """
         try:
-            return self.store.get(f"{self.folder}/{name}")
+            return self.store.get(index_file_path(self.folder, name, where=self.where))
         except ObjectNotFoundError as error:
             raise DataFileMissingError(
                 f"{self.where}: file {name} does not exist. Restore it, or drop the index."

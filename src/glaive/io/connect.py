@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
@@ -29,6 +30,7 @@ _KINDS: Mapping[str, StoreKind] = {
     "https": "http",
     "memory": "memory",
 }
+_logger = logging.getLogger(__name__)
 _CLASSES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _memories: dict[str, MemoryStore] = {}
 _memories_lock = Lock()
@@ -37,7 +39,8 @@ _memories_lock = Lock()
 def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     """Open ``scheme://bucket/prefix``; no request is made.
 
-    ``memory://name`` is one store per name and process.
+    ``memory://name`` is one store per name and process. No kind of store here takes user and
+    password from the URI: they are left out, so that no message and no file has them.
 
     Raises
     ------
@@ -50,6 +53,10 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")
     kind = _KINDS[scheme]
+    if kind != "az" and "@" in bucket:  # Azure has the container there
+        bucket = bucket.rpartition("@")[2]
+        uri = f"{scheme}://{bucket}/{prefix}"
+        _logger.warning("%s: what stands before the host in the URI is not sent", uri)
     connection = read_options(kind, options, uri=uri)
     if kind == "memory":
         with _memories_lock:

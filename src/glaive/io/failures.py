@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from stat import S_ISDIR
 
 from glaive.errors import (
     CorruptFileError,
@@ -12,7 +13,7 @@ from glaive.errors import (
 )
 from glaive.types import ByteRange
 
-__all__ = ["beyond_end", "from_object_store", "from_system"]
+__all__ = ["beyond_end", "from_object_store", "from_system", "not_a_file"]
 
 _PERMISSION = "Check the permissions, or choose another place"
 _REMEDIES = {
@@ -50,6 +51,14 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the place and try again")
     return StoreError(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
+
+
+def not_a_file(path: str, mode: int) -> StoreError:
+    """Describe a directory, a pipe or a device where a file was expected."""
+    found = "a directory" if S_ISDIR(mode) else "a pipe, a socket or a device"
+    return StoreError(
+        f"cannot read {path}: it is {found} where a file was expected. Check the path."
+    )
 
 
 def from_object_store(error: Exception, path: str, doing: str) -> StoreError:

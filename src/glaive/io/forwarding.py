@@ -26,6 +26,11 @@ class ForwardingStore:
         return options
 
     @property
+    def secret(self) -> str:
+        """Password that the caller's URI of the inner store had; empty if none."""
+        return getattr(self.inner, "secret", "")
+
+    @property
     def uri(self) -> str:
         """The inner store's root."""
         return self.inner.uri

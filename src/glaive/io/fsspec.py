@@ -78,10 +78,11 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
 class FsspecStore:
     """A directory of an fsspec file system."""
 
-    __slots__ = ("_root", "_system", "_uri", "counters", "gate", "options")
+    __slots__ = ("_root", "_system", "_uri", "counters", "gate", "options", "secret")
 
     def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
-        self._system, self._uri, self._root, self.options = system, uri, root, options
+        self._system, self._root, self.options = system, root, options
+        self._uri, self.secret = _split_secret(uri)
         self.counters = IoCounters()
         self.gate = Gate(settings.io_concurrency)
 
@@ -94,11 +95,14 @@ class FsspecStore:
                 f"{self.uri} lives in the memory of this process and cannot be sent to another. "
                 "Use a directory or a bucket."
             )
-        return (connect_fsspec, (self._uri, dict(self.options)))
+        uri = self._uri
+        if self.secret:
+            uri = uri.replace("@", f":{self.secret}@", 1)
+        return (connect_fsspec, (uri, dict(self.options)))
 
     @property
     def uri(self) -> str:
-        """``fsspec+`` and the URI that fsspec was given."""
+        """``fsspec+`` and the URI that fsspec was given, without its password."""
         return f"fsspec+{self._uri}"
 
     def full(self, path: str) -> str:
@@ -345,6 +349,17 @@ class FsspecSink:
         if self._file is None:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         return self._file
+
+
+def _split_secret(uri: str) -> tuple[str, str]:
+    """The URI without the password before its host, and that password."""
+    scheme, mark, rest = uri.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    name, _, secret = user.partition(":")
+    if not secret or "@" in name:
+        return uri, ""
+    return f"{scheme}{mark}{name}{at}{host}{slash}{path}", secret
 
 
 def _creates(system: Any) -> bool:

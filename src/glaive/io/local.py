@@ -13,15 +13,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from io import FileIO
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 
 import pyarrow as pa
 
 from glaive.config import settings
 from glaive.errors import OptionError, StoreError
-from glaive.io.failures import from_system
+from glaive.io.failures import from_system, not_a_file
 from glaive.io.local_sink import SMALL, TEMPORARY, LocalSink, place_small, write_new
-from glaive.io.mapped import MappedReader
+from glaive.io.mapped import READING, MappedReader
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 
@@ -37,8 +37,7 @@ class LocalStore:
     """A directory. Made without touching the disk; directories appear when first written to.
 
     ``options`` are storage options: ``fsync`` (``true`` or ``false``) says whether what becomes
-    visible is forced to disk before, in place of ``GLAIVE_FSYNC``; the others are for places that
-    the dataset names elsewhere.
+    visible is forced to disk before, in place of ``GLAIVE_FSYNC``; the others mean nothing here.
 
     Raises
     ------
@@ -95,14 +94,19 @@ class LocalStore:
         """Read a whole file into memory."""
         full = self.full(path)
         try:
-            fd = os.open(full, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            fd = os.open(full, READING)
             try:
                 data = os.read(fd, _FIRST)  # most manifests: spares asking for the size
                 if len(data) == _FIRST:
-                    data = b"".join([data, *_rest(fd, os.fstat(fd).st_size - _FIRST)])
+                    status = os.fstat(fd)
+                    if not S_ISREG(status.st_mode):
+                        raise not_a_file(full, status.st_mode)
+                    data = b"".join([data, *_rest(fd, status.st_size - _FIRST)])
             finally:
                 os.close(fd)
         except OSError as error:
+            if isinstance(error, StoreError):
+                raise
             raise from_system(error, full, "read") from None
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
@@ -112,7 +116,7 @@ class LocalStore:
         full = self.full(path)
         done = 0
         try:
-            with FileIO(full) as file:
+            with FileIO(full, opener=_opened) as file:
                 while done < len(target) and (count := file.readinto(target[done:])):
                     done += count
         except OSError as error:
@@ -290,6 +294,10 @@ def _whole(data: Sequence[BytesLike]) -> bytes | None:
     if sum([memoryview(piece).nbytes for piece in data]) > SMALL:
         return None
     return b"".join(data)
+
+
+def _opened(full: str, flags: int) -> int:
+    return os.open(full, flags | READING)
 
 
 def _listdir(full: str) -> Sequence[str]:

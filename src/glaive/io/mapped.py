@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from stat import S_ISDIR
+from stat import S_ISREG
 from time import monotonic
 
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError, StoreError
-from glaive.io.failures import beyond_end, from_system
+from glaive.io.failures import beyond_end, from_system, not_a_file
 from glaive.io.mapping import Advice, advise, is_resident, map_file
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
-__all__ = ["MappedReader"]
+__all__ = ["READING", "MappedReader"]
 
+READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+"""How files are opened. What waits for a writer, as pipes do, is not waited for."""
 
 _WORTH_ADVICE = 256 * 1024
 """Bytes of a file below which the kernel reads it at once whatever it is told."""
@@ -59,14 +61,11 @@ class MappedReader:
         self._cold = False
         self._look_again = 0.0
         try:
-            fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            fd = os.open(path, READING)
             try:
                 status = os.fstat(fd)
-                if S_ISDIR(status.st_mode):
-                    raise StoreError(
-                        f"cannot read {path}: it is a directory where a file was expected. "
-                        "Check the path."
-                    )
+                if not S_ISREG(status.st_mode):
+                    raise not_a_file(path, status.st_mode)
                 self.size: int = status.st_size
                 self._inode = status.st_ino
                 self._sure = monotonic() + _SURE_SECONDS

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, Literal
 
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 
 __all__ = ["DOWNLOAD_RETRIES", "MAX_RETRIES", "Connection", "StoreKind", "read_options", "settle"]
 
@@ -184,7 +184,8 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
         elif name in _OWN:
             own.setdefault(name, value)
         elif name not in _all_keys():
-            _logger.warning("storage_options for %s: %r has no effect%s", uri, key, _close(name))
+            place = GlaiveError.without_secrets(uri)
+            _logger.warning("storage_options for %s: %r has no effect%s", place, key, _close(name))
     retry = {
         "max_retries": _whole(own.get("client_max_retries"), MAX_RETRIES),
         "retry_timeout": timedelta(seconds=_whole(own.get("client_retry_timeout"), RETRY_SECONDS)),

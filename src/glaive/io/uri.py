@@ -8,16 +8,11 @@ from urllib.parse import unquote, urlsplit
 
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
+from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES
 from glaive.io.storage_options import settle
 from glaive.io.store import ObjectStore
 
-__all__ = ["SCHEMES", "open_object", "open_store"]
-
-SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
-"""What may stand before ``://``, beside what fsspec knows."""
-
-_RENAMED = {"azure": "az", "s3a": "s3"}
-_LOCAL = ("file", "file-object-store")
+__all__ = ["SCHEMES", "open_object", "open_sibling", "open_store"]
 
 
 def open_store(
@@ -25,8 +20,8 @@ def open_store(
 ) -> ObjectStore:
     """Return a store rooted at a directory, bucket prefix or place in memory.
 
-    Nothing is read. ``storage_options`` are for object stores; a directory keeps them for
-    other places that a dataset in it names.
+    Nothing is read. The URI is the caller's own: places that a dataset names are opened by
+    :func:`glaive.io.access.open_named`.
 
     Raises
     ------
@@ -47,7 +42,7 @@ def open_store(
     if not mark or len(scheme) < 2:  # "C:\table" is a path
         return LocalStore(os.path.expanduser(text), options)
     scheme = scheme.lower()
-    if scheme in _LOCAL:
+    if scheme in LOCAL_SCHEMES:
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
             raise OptionError(
@@ -60,7 +55,7 @@ def open_store(
         return _through_fsspec(text, scheme, rest, options)
     from glaive.io.connect import connect
 
-    return connect(f"{_RENAMED.get(scheme, scheme)}://{rest}", options)
+    return connect(f"{RENAMED.get(scheme, scheme)}://{rest}", options)
 
 
 def _check_characters(text: str) -> None:
@@ -87,6 +82,18 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
         f"{text}: unknown scheme {scheme!r}; known are a plain path, {', '.join(SCHEMES)}, and "
         "what fsspec knows where it is installed (pip install 'glaive[fsspec]')"
     )
+
+
+def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
+    """Another place of the caller's own beside an opened one, such as a branch.
+
+    Opened with the same storage options, and the password that the caller's URI had.
+    """
+    secret = getattr(store, "secret", "")
+    head, mark, rest = uri.partition("@")
+    if secret and mark:
+        uri = f"{head}:{secret}@{rest}"
+    return open_store(uri, getattr(store, "options", None))
 
 
 def open_object(

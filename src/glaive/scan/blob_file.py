@@ -11,6 +11,7 @@ import pyarrow as pa
 from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.blob_place import BlobPlace, open_place
+from glaive.table.root import plain_store
 from glaive.types import ByteRange
 
 __all__ = ["BlobFile"]
@@ -46,7 +47,8 @@ class BlobFile(io.RawIOBase):
 
     def __reduce__(self) -> tuple[object, ...]:
         place = self._place
-        state = (place.store, place.path, place.offset, place.size, place.own)
+        # The store alone: options for other places of the dataset stay here.
+        state = (plain_store(place.store), place.path, place.offset, place.size, place.own)
         return (_reopen, (*state, self._buffer_size, self._position, self.closed))
 
     @property

@@ -5,12 +5,13 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.config import settings
 from glaive.errors import (
@@ -19,14 +20,15 @@ from glaive.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from glaive.file.blob_references import BlobReference
 from glaive.format.blobs import DESCRIPTION, EXTERNAL, INLINE, OWN_FILE, PACKED_FILE
 from glaive.format.fragment import DataFile
 from glaive.format.paths import blob_file_path
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
-from glaive.io.uri import open_object
 from glaive.scan.snapshot import Snapshot
-from glaive.table.bases import locate_data_file, locate_in_base
+from glaive.table.bases import locate_data_file
+from glaive.table.externals import ExternalValues
 from glaive.types import ByteRange
 
 __all__ = ["BlobHome", "BlobPlace", "open_place", "read_places"]
@@ -158,13 +160,15 @@ def _missing(place: BlobPlace) -> DataFileMissingError:
 
 
 class BlobHome:
-    """A data file with descriptions of blobs: turns these into places."""
+    """A data file with descriptions of blobs of a column: turns these into places."""
 
-    def __init__(self, snapshot: Snapshot, file: DataFile) -> None:
+    def __init__(self, snapshot: Snapshot, file: DataFile, column: str) -> None:
         self._snapshot = snapshot
         self._file = file
+        self._column = column
         self._store, self._path = locate_data_file(snapshot.store, snapshot.manifest, file)
         self._readers: dict[int, RangeReader] = {}
+        self._elsewhere: ExternalValues | None = None
 
     def places(self, descriptions: Any) -> list[BlobPlace | None]:
         """The place of each value; None for nulls.
@@ -175,6 +179,8 @@ class BlobHome:
             A value lies outside of the data file.
         UnsupportedFeatureError
             A value is kept in a way this reader does not know.
+        AccessError
+            A value lies outside of the dataset, and the caller has to allow reading it.
         """
         rows = len(descriptions)
         valid = np.asarray(descriptions.is_valid())
@@ -195,6 +201,16 @@ class BlobHome:
         table = zip(*columns, uris, strict=True)
         flags = valid.tolist()
         return [self._place(*one) if flag else None for flag, one in zip(flags, table, strict=True)]
+
+    def references(
+        self, descriptions: Any, rows: NDArray[np.bool_]
+    ) -> Iterator[tuple[int, BlobReference]]:
+        """Where the values of these rows lie, all of them elsewhere; nothing is opened."""
+        numbers = [np.asarray(descriptions.field(at).fill_null(0)).tolist() for at in (1, 2, 3)]
+        uris = self._uris(descriptions)
+        for row in np.flatnonzero(rows).tolist():
+            position, size, base_id = (column[row] for column in numbers)
+            yield row, BlobReference(position, size, base_id, uris[row])
 
     def _uris(self, descriptions: Any) -> list[str]:
         try:
@@ -246,13 +262,18 @@ class BlobHome:
         if kind == EXTERNAL:
             if not uri or not (blob_id or "://" in uri):
                 raise self._no_uri(repr(uri))
-            if blob_id:
-                snapshot = self._snapshot
-                store, path = locate_in_base(snapshot.store, snapshot.manifest, uri, blob_id)
-            else:
-                store, path = open_object(uri, self._snapshot.storage_options)
+            store, path = self._external(blob_id, uri)
             return BlobPlace(store, path, position, size or None, own=False)
         raise UnsupportedFeatureError(
             f"a blob of kind {kind} (in {self._store.full(self._path)}); this reader knows 0 to 3. "
             "The file was probably written by a newer Lance: upgrade glaive."
         )
+
+    def _external(self, base_id: int, uri: str) -> tuple[ObjectStore, str]:
+        """Store and path of a value that lies below a base path, or has an absolute URI."""
+        if self._elsewhere is None:
+            self._elsewhere = ExternalValues(self._snapshot.store, self._snapshot.manifest)
+        what = f"column {self._column!r}: the URI of a value"
+        if base_id:
+            return self._elsewhere.below_base(base_id, uri, what)
+        return self._elsewhere.locate(uri, what)

@@ -49,6 +49,8 @@ def locate_blobs(views: Views, column: str, rows: RowPlaces) -> list[BlobPlace |
         The column holds no blobs.
     ColumnNotFoundError
         There is no such column.
+    AccessError
+        A value lies outside of the dataset, and the caller has to allow reading it.
     """
     chain = views.snapshot.manifest.schema.find(column)
     if not (is_blob(chain[-1]) or chain[-1].is_blob_v2):
@@ -64,7 +66,7 @@ def locate_blobs(views: Views, column: str, rows: RowPlaces) -> list[BlobPlace |
         if file is None:  # the column was added later: all null
             continue
         descriptions = _take(bound, rows.row[at])
-        home = BlobHome(views.snapshot, file)
+        home = BlobHome(views.snapshot, file, column)
         for row, place in zip(at.tolist(), home.places(descriptions), strict=True):
             found[row] = place
     return found

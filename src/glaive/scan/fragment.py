@@ -246,11 +246,12 @@ def _with_payloads(
     """The columns, those of blobs as values where these are wanted."""
     if not projection.payloads:
         return list(columns)
-    from glaive.scan.payloads import PayloadColumn
+    from glaive.scan.payloads import LogicalColumn, PayloadColumn
 
+    kind = LogicalColumn if projection.references else PayloadColumn
     made: list[BoundColumn] = list(columns)
     for at in projection.payloads:
-        made[at] = PayloadColumn(columns[at], projection.fields[at], snapshot, fragment)
+        made[at] = kind(columns[at], projection.fields[at], snapshot, fragment)
     return made
 
 

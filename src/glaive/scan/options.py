@@ -13,7 +13,7 @@ from glaive.scan.metrics import ScanStatistics
 from glaive.scan.ordering import ColumnOrdering, orderings
 from glaive.scan.projection import BlobHandling, Columns, column_names
 
-__all__ = ["DEFAULT_BATCH_SIZE", "ScanOptions", "shows_options"]
+__all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions", "shows_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,7 +119,7 @@ class ScanOptions:
     @property
     def blobs(self) -> BlobHandling:
         """What ``blob_handling`` comes to."""
-        return "values" if self.blob_handling == "all_binary" else "descriptions"
+        return _BLOBS.get(self.blob_handling, "logical")
 
     def windows_ahead(self, size: int, *, mapped: bool) -> int | None:
         """Windows of ``size`` bytes that may be under way; None where nothing was said."""
@@ -158,7 +158,7 @@ class ScanOptions:
         for name in _SWITCHES:
             if name in kept and not isinstance(kept[name], bool):
                 raise OptionError(f"{name}: expected True or False, found {kept[name]!r}")
-        if kept.get("blob_handling", _BLOBS[0]) not in _BLOBS:
+        if kept.get("blob_handling", "all_binary") not in _BLOBS:
             raise OptionError(
                 f"blob_handling: expected {', '.join(_BLOBS)}, found {kept['blob_handling']!r}"
             )
@@ -176,7 +176,13 @@ class ScanOptions:
         return of_scans, {name: value for name, value in given.items() if name not in of_scans}
 
 
-_BLOBS = ("all_binary", "blobs_descriptions", "all_descriptions")
+_BLOBS: Mapping[str, BlobHandling] = {
+    "all_binary": "values",
+    "blobs_descriptions": "descriptions",
+    "all_descriptions": "descriptions",
+}
+TO_WRITE_AGAIN = "logical"
+"""``blob_handling`` of rows that are written again, which users cannot ask for."""
 _SWITCHES = (
     "include_deleted_rows",
     "use_stats",

@@ -7,7 +7,7 @@ columns; and a scan may need columns for its filter or its order that are no par
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, OptionError
-from glaive.format.blobs import as_binary, described, has_blobs_v2
+from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
 from glaive.format.extension import extended
 from glaive.format.fields import Field, LanceSchema
 from glaive.scan.nullability import may_be_null
@@ -34,7 +34,10 @@ __all__ = [
     "project",
 ]
 
-BlobHandling = Literal["descriptions", "values"]
+BlobHandling = Literal["descriptions", "values", "logical"]
+"""Blobs as where they are; as their values; or as what an author would hand over, where values
+that lie elsewhere are references. The last is for rows that are written again.
+"""
 
 Columns = tuple[str, ...] | tuple[tuple[str, str], ...]
 """Column paths, or pairs of a name and an expression."""
@@ -78,6 +81,8 @@ class Projection:
         Some columns of the result have extension types, where files have storage types.
     payloads
         Fields that are read as descriptions of blobs, and come out as the values.
+    references
+        Of those, values that lie elsewhere come out as references.
     inputs
         Columns that a filter or an order needs, by path; not part of the result.
     """
@@ -89,6 +94,7 @@ class Projection:
     presented: bool
     payloads: frozenset[int] = frozenset()
     inputs: Mapping[str, Output] = field(default_factory=dict)
+    references: bool = False
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -165,7 +171,7 @@ def project(
     nested
         Keep members within their struct, as a take does.
     blobs
-        Whether blob columns come as descriptions of where values are, or as the values.
+        What blob columns come as.
     inputs
         Paths of columns that are needed beside those of the result.
 
@@ -255,7 +261,7 @@ class _Maker:
             for at, one in enumerate(outputs)
         )
         payloads: frozenset[int] = frozenset()
-        if self.blobs == "values":
+        if self.blobs != "descriptions":
             payloads = frozenset(at for at, one in enumerate(fields) if has_blobs_v2(one))
             plain = plain and not payloads
         else:
@@ -264,7 +270,16 @@ class _Maker:
         stored = pa.schema(self.arrow, metadata)
         seen = extended(stored)
         presented = seen is not stored
-        return Projection(tuple(fields), tuple(outputs), seen, plain, presented, payloads, beside)
+        return Projection(
+            fields=tuple(fields),
+            outputs=tuple(outputs),
+            schema=seen,
+            plain=plain,
+            presented=presented,
+            payloads=payloads,
+            inputs=beside,
+            references=self.blobs == "logical",
+        )
 
     def _add_system(self, name: str) -> None:
         self.outputs.append(Output(-1, (), name))
@@ -308,7 +323,14 @@ class _Maker:
 
 def _shown(field: Field, blobs: BlobHandling) -> Field:
     """The field as it comes out."""
-    return described(field) if blobs == "descriptions" else as_binary(field)
+    return _SHOWN[blobs](field)
+
+
+_SHOWN: Mapping[BlobHandling, Callable[[Field], Field]] = {
+    "descriptions": described,
+    "values": as_binary,
+    "logical": logical,
+}
 
 
 def _check_blobs(chain: Sequence[Field]) -> None:

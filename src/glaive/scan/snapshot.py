@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -31,23 +31,16 @@ _FEW = 8
 class Snapshot:
     """One version: manifest, store and session. Safe to share between threads."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        manifest: Manifest,
-        session: Session,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, store: ObjectStore, manifest: Manifest, session: Session) -> None:
         self.store = store
         self.manifest = manifest
         self.session = session
-        self.storage_options = storage_options
         # What planning worked out once, by the name of who needs it again.
         self.memo: dict[Hashable, Any] = {}
 
     def apart(self) -> Snapshot:
         """The same version with a session of its own, which is small."""
-        return Snapshot(self.store, self.manifest, self.session.apart(), self.storage_options)
+        return Snapshot(self.store, self.manifest, self.session.apart())
 
     # ------------------------------------------------------------------ rows
 

@@ -49,6 +49,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     parallelism: int | None = None,
     allow_truncation: bool = False,
     storage_options: Mapping[str, str] | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
 ) -> DataFrame:
     """Return a frame over one version of a dataset.
 
@@ -87,6 +88,9 @@ def read(  # noqa: PLR0913  # one keyword for each option
         such values.
     storage_options
         Settings of the object store, such as ``{"aws_region": "eu-central-1"}``.
+    base_store_params
+        Settings for base paths of the dataset, by path or URI, as :func:`glaive.dataset` takes
+        them.
 
     Raises
     ------
@@ -122,6 +126,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "parallelism": parallelism,
             "allow_truncation": allow_truncation or None,
             "storage": storage_options,
+            "base_store_params": base_store_params,
         }
     )
     from glaive.spark.frame import frame_schema, open_dataset, pinned

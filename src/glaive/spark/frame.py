@@ -25,7 +25,12 @@ def open_dataset(options: Options) -> LanceDataset:
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
         version = options.branch, options.version
-    found = dataset(options.uri, version=version, storage_options=dict(options.storage) or None)
+    found = dataset(
+        options.uri,
+        version=version,
+        storage_options=dict(options.storage) or None,
+        base_store_params=options.base_store_params,
+    )
     if options.asof is None:
         return found
     return found.checked_out(version_as_of(found.store, options.asof))

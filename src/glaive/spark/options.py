@@ -41,6 +41,9 @@ class Options:
         The dataset: a path or a URI such as ``s3://bucket/flights``.
     storage
         Settings of the object store, from options such as ``storage.aws_region``.
+    base_store_params
+        Reading: settings for base paths of the dataset, as JSON: ``{"s3://bucket/a": {}}``.
+        Those that it may not lead to by itself are allowed by being named.
     columns
         Reading: the columns of the frame, in this order; ``"a,b"``, a JSON list of names, or a
         JSON object of names and expressions: ``{"total": "price * amount"}``.
@@ -92,7 +95,8 @@ class Options:
     """
 
     uri: str
-    storage: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     columns: tuple[str, ...] | Mapping[str, str] | None = None
     filter: str | None = None
     push_filters: bool = False
@@ -161,7 +165,7 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
             texts[name] = str(value).lower()
         elif isinstance(value, pa.Schema):
             texts[name] = base64.b64encode(value.serialize()).decode()
-        elif name in ("encoding_options", "columns") and isinstance(value, Mapping):
+        elif name in JSON_OPTIONS and isinstance(value, Mapping):
             texts[name] = json.dumps(dict(value))
         elif isinstance(value, datetime):
             texts[name] = value.astimezone().isoformat()
@@ -249,14 +253,13 @@ def _schema(name: str, text: str) -> pa.Schema:
         ) from error
 
 
-def _encodings(name: str, text: str) -> Mapping[str, Mapping[str, object]]:
+def _mappings(name: str, text: str) -> Mapping[str, Mapping[str, Any]]:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise OptionError(f"option {name}: not JSON ({error}): {text!r}") from error
+        raise OptionError(f"option {name}: not JSON ({error})") from error
     if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):
-        expected = '{"column": {"compression": "zstd"}}'
-        raise OptionError(f"option {name}: expected the like of {expected}, found {text!r}")
+        raise OptionError(f"option {name}: expected an object of objects, {JSON_OPTIONS[name]}")
     return given
 
 
@@ -266,7 +269,15 @@ def _text(name: str, text: str) -> str:
     return text.strip()
 
 
+JSON_OPTIONS = {
+    "base_store_params": 'such as {"s3://bucket/a": {"aws_region": "eu-west-1"}}',
+    "columns": 'such as {"total": "price * amount"}',
+    "encoding_options": 'such as {"column": {"compression": "zstd"}}',
+}
+"""Options whose text is JSON, and what it looks like."""
+
 READERS: dict[str, Callable[[str, str], object]] = {
+    "base_store_params": _mappings,
     "columns": _columns,
     "filter": _text,
     "push_filters": _flag,
@@ -284,7 +295,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "arrow_schema": _schema,
     "strict_nullability": _flag,
     "must_not_exist": _flag,
-    "encoding_options": _encodings,
+    "encoding_options": _mappings,
     "max_rows_per_file": _count,
     "max_bytes_per_file": _count,
     "data_storage_version": _text,

@@ -28,6 +28,7 @@ from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
+    GlaiveError,
 )
 from glaive.file.open import check_encoding_options
 from glaive.file.versions import resolve_version
@@ -213,7 +214,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
                 "job %s on %s: the commit failed; %d files are left to the next clean-up, for "
                 "the version may have been written: %s",
                 job.id,
-                job.options.uri,
+                GlaiveError.without_secrets(job.options.uri),
                 len(paths),
                 ", ".join(paths[:20]),
             )

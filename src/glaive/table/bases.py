@@ -5,24 +5,49 @@ Specification: "Base paths" in ``docs/format``.
 
 from __future__ import annotations
 
-from glaive.errors import CorruptFileError
+from weakref import WeakKeyDictionary
+
+from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.fragment import DataFile
 from glaive.format.manifest import Manifest
-from glaive.format.paths import data_file_path
+from glaive.format.paths import checked_path, data_file_path
+from glaive.format.pb import table_pb2
+from glaive.io.access import open_named
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
+from glaive.table.root import access_of
 
-__all__ = ["base_of", "locate_data_file", "locate_in_base"]
+__all__ = [
+    "base_of",
+    "find_base",
+    "full_path",
+    "locate_data_file",
+    "locate_in_base",
+    "open_base",
+]
+
+_opened: WeakKeyDictionary[Manifest, dict[int, tuple[ObjectStore, ObjectStore, bool]]]
+_opened = WeakKeyDictionary()
+"""Base paths that were opened, by manifest and id: for which root, the place, whether a root."""
 
 
 def locate_data_file(
     store: ObjectStore, manifest: Manifest, file: DataFile
 ) -> tuple[ObjectStore, str]:
-    """Store and path of a data file."""
+    """Store and path of a data file.
+
+    Raises
+    ------
+    AccessError
+        Its base path is a place that the caller has to allow, or its path leads out of it.
+    CorruptFileError
+        There is no such base path.
+    """
     if file.base_id is None:
-        return store, data_file_path(file.path)
+        return store, data_file_path(file.path, where=manifest.where)
     base, is_root = base_of(store, manifest, file.base_id)
-    return base, data_file_path(file.path) if is_root else file.path
+    if is_root:
+        return base, data_file_path(file.path, where=manifest.where)
+    return base, checked_path(file.path, "path of a data file", where=manifest.where)
 
 
 def locate_in_base(
@@ -34,13 +59,59 @@ def locate_in_base(
     return base_of(store, manifest, base_id)[0], path
 
 
+def full_path(
+    store: ObjectStore, manifest: Manifest, path: str, base_id: int | None, *, data: bool = False
+) -> str:
+    """Path or URI of a file for people, given by its path within a dataset; opens nothing.
+
+    ``data`` says that it is a data file, given by its name.
+    """
+    if base_id is None:
+        return store.full(data_file_path(path, where=manifest.where) if data else path)
+    base = find_base(manifest, base_id)
+    if data and base.is_dataset_root:
+        path = data_file_path(path, where=manifest.where)
+    return GlaiveError.without_secrets(f"{base.path.rstrip('/')}/{path}")
+
+
 def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
-    """The place a base path names, and whether it is the root of a dataset."""
+    """The place a base path names, and whether it is the root of a dataset.
+
+    Raises
+    ------
+    AccessError
+        The caller has to allow it.
+    CorruptFileError
+        The manifest has no such base path.
+    """
+    known = _opened.get(manifest)
+    if known is None:
+        known = _opened[manifest] = {}
+    found = known.get(base_id)
+    if found is None or found[0] is not store:
+        base = find_base(manifest, base_id)
+        place = open_base(store, base, manifest.where)
+        found = known[base_id] = (store, place, base.is_dataset_root)
+    return found[1], found[2]
+
+
+def open_base(store: ObjectStore, base: table_pb2.BasePath, where: str) -> ObjectStore:
+    """Open a base path of the dataset at ``store``; errors as those of :func:`base_of`."""
+    what = f"base path {base.id} of {where}"
+    return open_named(store, base.path, access_of(store), what=what)
+
+
+def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
+    """The base path of this id.
+
+    Raises
+    ------
+    CorruptFileError
+        The manifest has none.
+    """
     for base in manifest.wire.base_paths:
         if base.id == base_id:
-            # Places of a dataset are opened with the options that its root was opened with.
-            options = getattr(store, "options", None)
-            return open_store(base.path, options), base.is_dataset_root
+            return base
     raise CorruptFileError(
         "base path of a file",
         expected=f"one of {[base.id for base in manifest.wire.base_paths]}",

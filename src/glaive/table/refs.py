@@ -30,6 +30,7 @@ __all__ = [
     "load_json",
     "metadata_of",
     "now",
+    "root_of_branch",
     "root_store",
     "stem",
     "time_of",
@@ -48,14 +49,17 @@ NAME: Final = re.compile(r"[\w.-]+")
 # ------------------------------------------------------------------------- places
 
 
+def root_of_branch(uri: str, branch: str | None) -> str:
+    """The root of the dataset whose branch lies at a URI; a copy of one stands for itself."""
+    return uri.removesuffix(f"/{TREE}/{branch}") if branch else uri
+
+
 def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     """The root of the dataset whose branch ``store`` holds; tags and branches lie there."""
     if branch is None:
         return store
-    suffix = f"/{TREE}/{branch}"
-    if not store.uri.endswith(suffix):
-        return store  # a copy of a branch's directory stands for itself
-    return open_beside(store, store.uri.removesuffix(suffix))
+    root = root_of_branch(store.uri, branch)
+    return store if root == store.uri else open_beside(store, root)
 
 
 def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:

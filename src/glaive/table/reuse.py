@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
-from glaive.format.paths import INDICES
+from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.wire import DecodeError
 from glaive.io.store import ObjectStore
@@ -207,7 +207,8 @@ def _content(
         if entry.HasField("base_id"):
             place, _ = base_of(store, manifest, entry.base_id)
         part = details.external
-        path = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}/{part.path}"
+        folder = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}"
+        path = index_file_path(folder, part.path, where=where)
         data = place.get(path).to_pybytes()[part.offset : part.offset + part.size]
         return _DETAILS.InlineContent.FromString(data)
     except DecodeError as error:

@@ -2,7 +2,7 @@
 
 Most datasets need nothing else: putting the manifest where none is decides it. A commit lock
 or a register of manifests belongs to the root, so it travels with the store, to threads,
-other processes and workers.
+other processes and workers. So does what the caller allows the dataset to lead to.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from glaive.errors import OptionError
+from glaive.io.access import NOTHING, AccessPolicy
 from glaive.io.forwarding import ForwardingStore
 from glaive.io.storage_options import settle
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
+from glaive.io.uri import open_sibling, open_store
 from glaive.table.manifest_store.choose import OPTION, choose, split_uri
 from glaive.table.manifest_store.protocol import ManifestStore
 
 __all__ = [
     "CommitLock",
     "RootStore",
+    "access_of",
     "guarded",
     "lock_of",
     "open_beside",
@@ -41,6 +43,7 @@ def open_root(
     *,
     commit_lock: CommitLock | None = None,
     manifest_store: ManifestStore | str | None = None,
+    access: AccessPolicy | None = None,
 ) -> ObjectStore:
     """Open the root of a dataset; nothing is read.
 
@@ -54,6 +57,8 @@ def open_root(
         Held while a version is made.
     manifest_store
         Where manifests are registered; wins over the URI and the option.
+    access
+        What the dataset may lead to beside its own place; nothing by default.
 
     Raises
     ------
@@ -67,7 +72,8 @@ def open_root(
     store = open_store(place, storage_options)
     options = settle(storage_options) if storage_options else {}
     named = next((options[key] for key in options if key.lower() == OPTION), None)
-    return guarded(store, commit_lock=commit_lock, manifest_store=manifest_store or asked or named)
+    register = manifest_store or asked or named
+    return guarded(store, commit_lock=commit_lock, manifest_store=register, access=access)
 
 
 def guarded(
@@ -75,8 +81,9 @@ def guarded(
     *,
     commit_lock: CommitLock | None = None,
     manifest_store: ManifestStore | str | None = None,
+    access: AccessPolicy | None = None,
 ) -> ObjectStore:
-    """The same root with a commit lock or a register of manifests, in place of those it has.
+    """The same root with a lock, a register of manifests, or a policy in place of those it has.
 
     Raises
     ------
@@ -88,13 +95,14 @@ def guarded(
             "commit_lock: expected a function of the version that returns a context manager, "
             f"found {commit_lock!r}"
         )
-    if commit_lock is None and manifest_store is None:
+    if commit_lock is None and manifest_store is None and access in (None, access_of(store)):
         return store
     inner = store.inner if isinstance(store, RootStore) else store
     register = register_of(store)
     if manifest_store is not None:
         register = choose(manifest_store, inner, getattr(inner, "options", {}))
-    return RootStore(inner, lock=commit_lock or lock_of(store), register=register)
+    lock = commit_lock or lock_of(store)
+    return RootStore(inner, lock=lock, register=register, access=access or access_of(store))
 
 
 def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
@@ -102,11 +110,11 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
 
     Opened with the same storage options, and committed to as the dataset is.
     """
-    opened = open_store(uri, getattr(store, "options", None))
+    opened = open_sibling(store, uri)
     root = _root(store)
     if root is None:
         return opened
-    return RootStore(opened, lock=root.lock, register=root.register)
+    return RootStore(opened, lock=root.lock, register=root.register, access=root.access)
 
 
 def register_of(store: object) -> ManifestStore | None:
@@ -119,6 +127,12 @@ def lock_of(store: object) -> CommitLock | None:
     """The commit lock of a root, or of the one it wraps."""
     root = _root(store)
     return None if root is None else root.lock
+
+
+def access_of(store: object) -> AccessPolicy:
+    """What the dataset may lead to beside its own place, as its caller allows."""
+    root = _root(store)
+    return NOTHING if root is None else root.access
 
 
 def plain_store(store: ObjectStore) -> ObjectStore:
@@ -134,9 +148,9 @@ def _root(store: object) -> RootStore | None:
 
 
 class RootStore(ForwardingStore):
-    """A store, and beside it a commit lock or a register of manifests."""
+    """A store, and beside it a commit lock, a register of manifests, and what is allowed."""
 
-    __slots__ = ("lock", "register")
+    __slots__ = ("access", "lock", "register")
 
     def __init__(
         self,
@@ -144,9 +158,10 @@ class RootStore(ForwardingStore):
         *,
         lock: CommitLock | None = None,
         register: ManifestStore | None = None,
+        access: AccessPolicy = NOTHING,
     ) -> None:
         super().__init__(inner)
-        self.lock, self.register = lock, register
+        self.lock, self.register, self.access = lock, register, access
 
     def __repr__(self) -> str:
         return f"RootStore({self.inner!r}, lock={self.lock!r}, register={self.register!r})"

@@ -221,7 +221,7 @@ def _function(
     manifest = snapshot.manifest
     wanted = manifest.schema.names if read_columns is None else list(read_columns)
     system = tuple(one for one in _SYSTEM if one in wanted)
-    view = view_of(snapshot, [one for one in wanted if one not in _SYSTEM])
+    view = view_of(snapshot, [one for one in wanted if one not in _SYSTEM], blobs="values")
     window = batch_size or _UDF_BATCH
 
     def batches(position: int) -> Batches:

@@ -19,14 +19,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.config import settings
+from glaive.dataset.writing.base_paths import blob_bases
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import Rows
 from glaive.dataset.writing.write import write_fragments
 from glaive.errors import SchemaError, StoreError, UnsupportedFeatureError
+from glaive.file.blob_options import BlobOptions
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import blob_folder, data_file_path
+from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.view import View, Views
 from glaive.table.dictionaries import load_dictionaries
@@ -76,7 +79,11 @@ def write_column_file(
     """
     manifest = snapshot.manifest
     name = resolve_version(version or str(manifest.data_format))
-    options = WriteOptions(mode="append", max_rows_per_file=max(1, fragment.physical_rows))
+    options = WriteOptions(
+        mode="append",
+        max_rows_per_file=max(1, fragment.physical_rows),
+        blobs=BlobOptions(bases=blob_bases(manifest.wire.base_paths)),
+    )
     shared = load_dictionaries(snapshot.store, manifest)
     written = write_fragments(snapshot.store, rows, schema, options, name, shared)
     found = sum(one.physical_rows for one in written)
@@ -177,9 +184,9 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
     return replace(fragment, files=(*files, new))
 
 
-def view_of(snapshot: Snapshot, names: Sequence[str]) -> View:
-    """The view that :func:`physical_rows` reads columns through; blobs are their values."""
-    return Views(snapshot).take(tuple(names), blobs="values")
+def view_of(snapshot: Snapshot, names: Sequence[str], *, blobs: BlobHandling = "logical") -> View:
+    """The view that :func:`physical_rows` reads columns through."""
+    return Views(snapshot).take(tuple(names), blobs=blobs)
 
 
 def physical_rows(

@@ -24,7 +24,7 @@ from glaive.dataset.columns.column_files import (
 from glaive.dataset.columns.joined import Lookup
 from glaive.dataset.columns.live_columns import write_live
 from glaive.dataset.columns.new_columns import Grown, grow
-from glaive.dataset.writing.conform import match_schema
+from glaive.dataset.writing.conform import conform, match_schema
 from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
@@ -128,7 +128,7 @@ def update_columns(
     live = live_offsets(snapshot, fragment)
     offsets = np.flatnonzero(rows >= 0) if live is None else live[rows >= 0]
     picked: Any = pa.array(rows[rows >= 0])
-    values = lookup.rows.select(columns.names).take(picked)
+    values: Any = conform(lookup.rows.select(columns.names).take(picked), columns.to_arrow())
     view = view_of(snapshot, [f"`{name}`" for name in columns.names])
     batches = replaced_values(physical_rows(view, position), offsets, values)
     file = write_column_file(snapshot, fragment, columns, batches)

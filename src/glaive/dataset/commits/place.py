@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from glaive.dataset.commits.transactions import Transaction, commit_by_hand, commit_together
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.opening import check_options, refuse_base_params
+from glaive.dataset.opening import check_options
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
+from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
 from glaive.table.protocol import CommitOptions
-from glaive.table.root import CommitLock, guarded, open_root
+from glaive.table.root import CommitLock, access_of, guarded, open_root
 
 __all__ = ["CommitPlace", "commit_options", "refuse"]
 
@@ -37,12 +38,15 @@ class CommitPlace:
         place: str | os.PathLike[str] | OpenedVersion,
         storage_options: Mapping[str, str] | None,
         commit_lock: CommitLock | None,
+        base_store_params: object = None,
     ) -> CommitPlace:
         """From a path, a URI or an opened dataset."""
+        before = access_of(place.store) if isinstance(place, OpenedVersion) else None
+        access = AccessPolicy.of(base_store_params, before=before)
         if isinstance(place, OpenedVersion):
-            store = guarded(place.store, commit_lock=commit_lock)
+            store = guarded(place.store, commit_lock=commit_lock, access=access)
             return cls(store, place.uri, place.storage_options, place)
-        store = open_root(place, storage_options, commit_lock=commit_lock)
+        store = open_root(place, storage_options, commit_lock=commit_lock, access=access)
         return cls(store, os.fspath(place), storage_options, None)
 
     def commit(
@@ -76,7 +80,6 @@ class CommitPlace:
 def refuse(
     method: Any,
     unknown: Mapping[str, object],
-    base_store_params: object,
     catalogue: Sequence[object] = (),
 ) -> None:
     """Say that options of a commit do not exist, or are not supported.
@@ -88,7 +91,6 @@ def refuse(
     """
     name = method.__name__
     check_options(name, unknown, method)
-    refuse_base_params(name, base_store_params)
     if any(one is not None and one is not False for one in catalogue):
         raise UnsupportedFeatureError(
             f"{name}: namespace_client, table_id and namespace_client_managed_versioning are not "

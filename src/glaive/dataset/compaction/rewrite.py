@@ -26,7 +26,7 @@ from glaive.format.rowids import (
     select_row_ids,
 )
 from glaive.index.remap import any_holds_addresses
-from glaive.scan.options import ScanOptions
+from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.view import Views
 from glaive.table.reuse import address_map
@@ -78,12 +78,8 @@ def rewrite(
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
     schema = manifest.schema.to_arrow()
     target = find_target(dataset.store, schema, writing, manifest)
-    reading = ScanOptions.of(
-        fragments=fragment_ids,
-        blob_handling="all_binary",
-        use_cache=False,
-        batch_size=options.batch_size,
-    )
+    reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
+    reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     # Writers of such pages take text with the dictionaries that it was read with.
     coded = getattr(PROFILES[target.version], "pages", None) == "layouts"
     pieces = make_query(Views(dataset.snapshot), reading).pieces(coded=coded)

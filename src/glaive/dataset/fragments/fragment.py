@@ -50,8 +50,7 @@ class LanceFragment(FragmentChanges):
 
     def __reduce__(self) -> tuple[object, ...]:
         at = self._views.snapshot
-        kept = (at.store, at.manifest.version, self.fragment_id, at.storage_options)
-        return (_reopen, (type(self), *kept))
+        return (_reopen, (type(self), at.store, at.manifest.version, self.fragment_id))
 
     @property
     def metadata(self) -> FragmentMetadata:
@@ -233,13 +232,7 @@ class FragmentSession:
         return self._fragment.take(indices, self._columns)
 
 
-def _reopen(
-    kind: Any,
-    store: ObjectStore,
-    version: int,
-    fragment_id: int,
-    storage_options: Mapping[str, str] | None,
-) -> Any:
+def _reopen(kind: Any, store: ObjectStore, version: int, fragment_id: int) -> Any:
     manifest = find_version(store, version)
-    views = Views(Snapshot(store, manifest, Session(), storage_options))
+    views = Views(Snapshot(store, manifest, Session()))
     return kind.of(views, manifest.position_of(fragment_id))

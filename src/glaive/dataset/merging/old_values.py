@@ -127,8 +127,8 @@ def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
 
 
 def _take(dataset: OpenedVersion, names: Sequence[str], addresses: Addresses) -> pa.Table:
-    """Some columns of the rows at these addresses, blobs as their values."""
+    """Some columns of the rows at these addresses, to be written again."""
     snapshot = dataset.snapshot
-    view = Views(snapshot).take(tuple(names), blobs="values")
+    view = Views(snapshot).take(tuple(names), blobs="logical")
     places = find_rows(snapshot, "addresses", addresses.astype(np.int64))
     return take_physical(view, places.fragment, places.row)

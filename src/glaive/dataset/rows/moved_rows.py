@@ -49,6 +49,7 @@ def write_moved(
     schema = manifest.schema.to_arrow()
     target = find_target(dataset.store, schema, options, manifest)
     places = target.places(options)
+    options = replace(options, blobs=target.blobs(options.blobs))
     written = write_fragments(
         dataset.store, rows, target.schema, options, target.version, target.dictionaries, places
     )

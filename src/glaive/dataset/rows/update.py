@@ -7,6 +7,7 @@ into fragments at the end. With stable row ids they keep their ids.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaE
 from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
 from glaive.format.manifest import Manifest
+from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from glaive.scan.view import Views
 from glaive.table.operations.update import Update
@@ -57,9 +59,8 @@ def update_where(
     columns = [*schema.names, ROW_ADDRESS, ROW_ID]
     needed = {path for value in values.values() for path in value.columns}
     columns += sorted(needed - set(columns))
-    scanner = Scanner.of(
-        Views(dataset.snapshot), columns=columns, filter=where, blob_handling="all_binary"
-    )
+    reading = replace(ScanOptions.of(columns=columns, filter=where), blob_handling=TO_WRITE_AGAIN)
+    scanner = Scanner(Views(dataset.snapshot), reading)
     addresses: list[Any] = []
     ids: list[Any] = []
 

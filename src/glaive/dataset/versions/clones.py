@@ -10,17 +10,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.dataset.versions.references import Referenced, branch_of, resolve
+from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.dataset.writing.bases import naming
 from glaive.errors import DatasetNotFoundError, RefExistsError, RefNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.branches import Branch, check_branch_name, create_branch_file, read_branch
-from glaive.table.cloning import begin_clone, copy_files
+from glaive.table.cloning import begin_clone, refuse_dataset
+from glaive.table.copying import copy_files
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.operations.clone import Clone
-from glaive.table.refs import branch_store, root_store
+from glaive.table.refs import branch_store, root_of_branch, root_store
 from glaive.table.registry import read_operation
-from glaive.table.root import open_root
+from glaive.table.root import access_of, open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
@@ -95,8 +98,12 @@ def clone_shallow(
 ) -> tuple[ObjectStore, Manifest]:
     """Begin a dataset whose files stay where they are."""
     source = resolve(dataset.store, dataset.manifest, reference)
-    target = open_root(target_path, storage_options)
-    return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
+    target = open_root(target_path, storage_options, access=access_of(dataset.store))
+    made = begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
+    # Whoever clones a dataset allows the clone to lead to it.
+    given: Mapping[str, str] = getattr(source.store, "options", None) or {}
+    named = DatasetBasePath(root_of_branch(source.store.uri, source.branch), is_dataset_root=True)
+    return naming(target, [named], given), made
 
 
 def clone_deep(
@@ -107,7 +114,8 @@ def clone_deep(
 ) -> tuple[ObjectStore, Manifest]:
     """Begin a dataset with a copy of all files."""
     source = resolve(dataset.store, dataset.manifest, reference)
-    target = open_root(target_path, storage_options)
+    target = open_root(target_path, storage_options, access=access_of(dataset.store))
+    refuse_dataset(target)
     copy_files(source.store, source.manifest, target)
     return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=False))
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from glaive.errors import DatasetNotFoundError, FormatError, ObjectExistsError, OptionError
+from glaive.errors import (
+    DatasetNotFoundError,
+    FormatError,
+    GlaiveError,
+    ObjectExistsError,
+    OptionError,
+)
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
@@ -94,7 +100,7 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
 
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     """Place, path and kind of the files of a version, but for its manifest."""
-    bases = {base.id: base.path for base in manifest.wire.base_paths}
+    bases = {base.id: GlaiveError.without_secrets(base.path) for base in manifest.wire.base_paths}
     for one in files_of(manifest):
         place = store.uri if one.base_id is None else bases.get(one.base_id, "")
         if not one.is_folder:

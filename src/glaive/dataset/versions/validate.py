@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
-from glaive.format.paths import INDICES
+from glaive.format.paths import INDICES, index_file_path
 from glaive.scan.snapshot import Snapshot
 from glaive.table.deletions import load_deletions
 from glaive.table.indices import covered_fragments
@@ -145,7 +145,7 @@ def _check_indices(snapshot: Snapshot) -> None:
             continue
         folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
         for file in index.files:
-            path = f"{folder}/{file.path}"
+            path = index_file_path(folder, file.path, where=manifest.where)
             try:
                 snapshot.store.head(path)
             except ObjectNotFoundError:

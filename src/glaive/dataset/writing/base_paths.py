@@ -13,7 +13,7 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 
-__all__ = ["DatasetBasePath", "base_paths_of", "numbered"]
+__all__ = ["DatasetBasePath", "base_paths_of", "blob_bases", "numbered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +81,8 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
         )
         for base in manifest.wire.base_paths
     }
+
+
+def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
+    """Those that URIs of blobs may lie below, by id: they are no roots of datasets."""
+    return {base.id: base.path for base in bases if not base.is_dataset_root}

@@ -10,12 +10,14 @@ from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.io.store import ObjectStore
 from glaive.table.operations.update_bases import UpdateBases
+from glaive.table.root import access_of, guarded
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["add_bases"]
+__all__ = ["add_bases", "naming"]
 
 
 def add_bases(
@@ -40,3 +42,16 @@ def add_bases(
         for base in bases
     )
     return commit_operation(dataset, UpdateBases(new), properties=properties)
+
+
+def naming(
+    store: ObjectStore,
+    bases: Sequence[DatasetBasePath],
+    options: Mapping[str, str] | None = None,
+) -> ObjectStore:
+    """The root of a dataset whose caller names these base paths, and so allows them.
+
+    ``options`` are storage options for them; those of the root where they lie in its bucket.
+    """
+    access = access_of(store).naming(store, [base.path for base in bases], options)
+    return guarded(store, access=access)

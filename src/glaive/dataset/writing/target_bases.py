@@ -12,7 +12,7 @@ from glaive.errors import OptionError
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
+from glaive.table.bases import open_base
 
 __all__ = ["DataPlace", "find_places"]
 
@@ -55,6 +55,8 @@ def find_places(
     ------
     OptionError
         There is no such base path.
+    AccessError
+        The caller has to allow it.
     """
     chosen: list[table_pb2.BasePath | None] = list(bases) if everywhere else []
     for target in targets:
@@ -69,12 +71,11 @@ def find_places(
                 "it by initial_bases or add_bases."
             )
         chosen.append(found[0])
-    options = getattr(store, "options", None)
     own = [DataPlace(store)] if everywhere or not chosen else []
     others = (
         DataPlace(store)
         if base is None
-        else DataPlace(open_store(base.path, options), base.id, base.is_dataset_root)
+        else DataPlace(open_base(store, base, store.uri), base.id, base.is_dataset_root)
         for base in chosen
     )
     return (*own, *others)

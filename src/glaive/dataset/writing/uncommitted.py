@@ -13,16 +13,18 @@ from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.opened import OpenedVersion
-from glaive.dataset.opening import check_options, refuse_base_params
+from glaive.dataset.opening import check_options
 from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.dataset.writing.bases import naming
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.source import read_source
 from glaive.dataset.writing.write import Target, find_target
 from glaive.dataset.writing.write import write_fragments as write_files
 from glaive.errors import UnsupportedFeatureError
 from glaive.file.blob_options import BlobOptions
+from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
-from glaive.table.root import open_root
+from glaive.table.root import access_of, guarded, open_root
 
 __all__ = ["write_fragments"]
 
@@ -80,7 +82,6 @@ def write_fragments(
     """
     if options:
         check_options("write_fragments", options, write_fragments)
-    refuse_base_params("write_fragments", base_store_params)
     if namespace_client is not None or table_id is not None:
         raise UnsupportedFeatureError(
             "write_fragments: namespace_client and table_id are not supported: credentials are "
@@ -91,7 +92,6 @@ def write_fragments(
     blobs = BlobOptions(
         external=external_blob_mode,  # type: ignore[arg-type]  # checked there
         outside_bases=allow_external_blob_outside_bases,
-        storage_options=storage_options,
     )
     wanted = WriteOptions(
         mode=mode,  # type: ignore[arg-type]  # checked there
@@ -113,9 +113,11 @@ def write_fragments(
         store = dataset_uri.store
     else:
         store = open_root(dataset_uri, storage_options)
+    access = AccessPolicy.of(base_store_params, before=access_of(store))
+    store = naming(guarded(store, access=access), wanted.initial_bases)
     source, rows = read_source(data, schema)
     target = find_target(store, source, wanted, None if opened is None else opened.manifest)
-    wanted = replace(wanted, blobs=replace(blobs, bases=target.blob_bases))
+    wanted = replace(wanted, blobs=target.blobs(blobs))
     places = target.places(wanted)
     shared = target.dictionaries
     written = write_files(store, rows, target.schema, wanted, target.version, shared, places)

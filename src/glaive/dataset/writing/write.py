@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from glaive.dataset.blobs.columns import with_blob_type
-from glaive.dataset.writing.base_paths import numbered
+from glaive.dataset.writing.base_paths import blob_bases, numbered
 from glaive.dataset.writing.conform import check_names, conform, match_schema
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.rolling import RollingWriter
@@ -26,6 +26,7 @@ from glaive.errors import (
     DatasetNotFoundError,
     OptionError,
 )
+from glaive.file.blob_options import BlobOptions
 from glaive.file.open import check_encoding_options
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
@@ -34,6 +35,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
+from glaive.io.access import allow_copies, open_external
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.dictionaries import load_dictionaries
@@ -41,6 +43,7 @@ from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.table.root import access_of
 from glaive.types import FormatVersion
 
 __all__ = ["Target", "commit_fragments", "find_target", "write_fragments"]
@@ -83,10 +86,14 @@ class Target:
     def _bases(self) -> tuple[table_pb2.BasePath, ...]:
         return self.new_bases if self.base is None else tuple(self.base.wire.base_paths)
 
-    @property
-    def blob_bases(self) -> dict[int, str]:
-        """Places by id that URIs of blobs may lie below: base paths that are no datasets."""
-        return {base.id: base.path for base in self._bases if not base.is_dataset_root}
+    def blobs(self, given: BlobOptions) -> BlobOptions:
+        """How blobs are kept, with what only the dataset knows: its base paths and its place."""
+        store, policy = self.store, allow_copies(access_of(self.store))
+
+        def opener(uri: str) -> tuple[ObjectStore, str]:
+            return open_external(store, uri, policy, what="the URI of a blob to be copied")
+
+        return replace(given, bases=blob_bases(self._bases), opener=opener)
 
 
 def find_target(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from glaive.arrow.build import validity_flags
 from glaive.errors import SchemaError
 from glaive.file.blob_options import BlobOptions, BlobThresholds
+from glaive.file.blob_references import BlobReference
 from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.pending_blobs import cut_values
 from glaive.format.blobs import (
@@ -31,8 +32,8 @@ from glaive.format.blobs import (
     stored,
 )
 from glaive.format.field import Field
+from glaive.format.paths import is_path
 from glaive.io.sink import AlignedSink
-from glaive.io.uri import open_object
 from glaive.types import ByteRange
 
 __all__ = ["BlobWriter"]
@@ -115,17 +116,19 @@ class BlobWriter:
         values = cut_values(given, valid & has_data)
         table = _Table(rows)
         external = np.flatnonzero(valid & has_uri)
+        own = np.ones(rows, np.bool_)
+        if len(external):
+            own[external] = False
+            texts = uris.take(pa.array(external)).to_pylist()
+            external, texts = _keep_references(table, external, texts)
         if len(external):
             ranges = _ranges(array, external, path)
-            texts = uris.take(pa.array(external)).to_pylist()
             if self._options.external == "ingest":
+                own[external] = True
                 for row, uri, part in zip(external.tolist(), texts, ranges, strict=True):
                     values[row] = self._fetch(uri, part)
             else:
                 self._refer(table, external, texts, ranges, path)
-        own = np.ones(rows, np.bool_)
-        if self._options.external == "reference":
-            own[external] = False
         self._place(table, values, valid & own, BlobThresholds.of(field, self._options))
         return table.build(None if flags is None else ~valid)
 
@@ -171,7 +174,7 @@ class BlobWriter:
         place = _canonical(uri)
         for number, base in self._options.bases.items():
             root = _canonical(base).rstrip("/") + "/"
-            if place.startswith(root):
+            if place.startswith(root) and is_path(place[len(root) :]):
                 return number, place[len(root) :]
         if not self._options.outside_bases:
             raise SchemaError(
@@ -186,7 +189,7 @@ class BlobWriter:
         return 0, uri
 
     def _fetch(self, uri: str, part: ByteRange | None) -> pa.Buffer:
-        store, name = open_object(uri, self._options.storage_options)
+        store, name = self._options.opener(uri)
         return store.get(name) if part is None else store.open(name).read([part])[0]
 
 
@@ -206,6 +209,21 @@ class _Table:
         arrays.append(pa.array(self.uri, pa.string()))
         mask = None if null is None else pa.array(null)
         return pa.StructArray.from_arrays(arrays, fields=list(DESCRIPTOR), mask=mask)
+
+
+def _keep_references(
+    table: _Table, rows: NDArray[np.int64], texts: list[str]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Describe values that were references before as they were; returns the others."""
+    new = np.ones(len(rows), np.bool_)
+    for at, (row, text) in enumerate(zip(rows.tolist(), texts, strict=True)):
+        reference = BlobReference.of_text(text)
+        if reference is not None:
+            new[at] = False
+            table.kind[row] = EXTERNAL
+            table.position[row], table.size[row] = reference.position, reference.size
+            table.blob_id[row], table.uri[row] = reference.base_id, reference.uri
+    return rows[new], [text for text, flag in zip(texts, new.tolist(), strict=True) if flag]
 
 
 def _ranges(array: Any, rows: NDArray[np.int64], path: str) -> list[ByteRange | None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from glaive.errors import DatasetExistsError, DatasetNotFoundError
+from glaive.format.blobs import has_blobs_v2
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -126,8 +127,11 @@ class Clone(TableOperation):
         return Draft(wire, encode_indices(moved))
 
     def _copied(self, older: Manifest, wire: table_pb2.ManifestOutline) -> Draft:
-        """All files belong to the new dataset."""
+        """All files belong to the new dataset, but for values of blobs that lie elsewhere."""
+        has_blobs = any(map(has_blobs_v2, older.schema.fields))
+        kept = [one for one in older.wire.base_paths if has_blobs and not one.is_dataset_root]
         del wire.base_paths[:]
+        wire.base_paths.extend(kept)
         for at in range(older.num_fragments):
             one = older.fragment_wire(at)
             for file in one.files:

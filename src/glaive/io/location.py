@@ -1,0 +1,196 @@
+"""Where a path or URI leads, in one spelling: which scheme, who is asked, and the path there.
+
+Two spellings of one place are equal here: ``/a`` and ``file:///a``, ``s3a`` and ``s3``, letters
+of host names in either case, default ports left out or not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final, Self
+from urllib.parse import unquote, urlsplit
+
+from glaive.errors import OptionError
+
+__all__ = ["LOCAL_SCHEMES", "RENAMED", "SCHEMES", "Location"]
+
+SCHEMES: Final = (
+    "file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"
+)  # fmt: skip
+"""What may stand before ``://``, beside what fsspec knows."""
+
+RENAMED: Final = {"azure": "az", "s3a": "s3"}
+LOCAL_SCHEMES: Final = ("file", "file-object-store")
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+")
+"""Colons stand in what fsspec opens through something else: ``simplecache::s3://…``."""
+_FILE: Final = "file"
+_FSSPEC: Final = "fsspec+"
+_AZURE: Final = ("az", "abfs", "abfss")
+_AZURE_HOSTS: Final = (
+    ".dfs.core.windows.net",
+    ".blob.core.windows.net",
+    ".dfs.fabric.microsoft.com",
+    ".blob.fabric.microsoft.com",
+)
+_PORTS: Final = {"http": ":80", "https": ":443"}
+_AMBIGUOUS: Final = re.compile(r"[\\?#%\s\x00-\x1f\x7f]")
+"""Characters before the path that not everybody reads as part of a name."""
+_UPWARDS: Final = frozenset({".", ".."})
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place, as :func:`Location.parse` understands it.
+
+    Parameters
+    ----------
+    scheme
+        ``file`` for directories, ``fsspec+`` and its scheme for what fsspec opens.
+    origin
+        Who is asked: a bucket, a host with its port, a container and account; empty for
+        directories.
+    path
+        Absolute for directories; without a leading slash for all others.
+    authority
+        What stands between ``://`` and the path, without user and password.
+    user
+        Whether a user, a password or both stand before the host.
+    """
+
+    scheme: str
+    origin: str
+    path: str
+    authority: str = field(default="", compare=False)
+    user: bool = field(default=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str, what: str = "") -> Self:
+        """Read a path or URI; nothing is looked up, and ``~`` is an ordinary character.
+
+        Parameters
+        ----------
+        what
+            Begins the message, such as ``"base path 3 of …: "``.
+
+        Raises
+        ------
+        OptionError
+            It names no place, or not everybody would read it as the same place.
+        """
+        scheme, mark, rest = text.partition("://")
+        if not mark or not _SCHEME.fullmatch(scheme):
+            return cls._local(text)
+        scheme = scheme.lower()
+        if scheme in LOCAL_SCHEMES:
+            parts = urlsplit(text)
+            if parts.netloc not in ("", "localhost"):
+                raise OptionError(f"{what}{text!r}: a file URI names no other machine")
+            return cls._local(unquote(parts.path))
+        authority, _, path = rest.partition("/")
+        foreign = scheme not in SCHEMES  # so it is fsspec's
+        if _AMBIGUOUS.search(authority) or not (authority or foreign):
+            raise OptionError(
+                f"{what}{text!r}: expected a bucket or host after {scheme}://, of letters, digits, "
+                "dots and hyphens"
+            )
+        path = path.strip("/")
+        if foreign:
+            return cls._fsspec(scheme.removeprefix(_FSSPEC), authority, path, chained="::" in text)
+        scheme = RENAMED.get(scheme, scheme)
+        if scheme in _AZURE:
+            return cls._azure(authority, path)
+        user, _, host = authority.rpartition("@")
+        origin = host
+        if scheme in _PORTS:
+            origin = host.lower().removesuffix(_PORTS[scheme])
+        return cls(scheme, origin, path, host, bool(user))
+
+    @classmethod
+    def _local(cls, path: str) -> Self:
+        return cls(_FILE, "", PurePath(os.path.abspath(path)).as_posix())
+
+    @classmethod
+    def _azure(cls, authority: str, path: str) -> Self:
+        """``container`` or ``container@account.host``; the account decides about credentials."""
+        container, _, host = authority.rpartition("@")
+        if not container:
+            return cls("az", "", path, authority)
+        host = host.lower()
+        ending = next((one for one in _AZURE_HOSTS if host.endswith(one)), "")
+        return cls("az", host.removesuffix(ending), path, authority, ":" in container)
+
+    @classmethod
+    def _fsspec(cls, scheme: str, authority: str, path: str, *, chained: bool) -> Self:
+        user, _, host = authority.rpartition("@")
+        name, _, secret = user.partition(":")
+        shown = f"{name}@{host}" if name else host
+        # What is opened through something else may be anywhere: such a place equals no other.
+        origin = f"{shown}::" if chained else shown
+        return cls(f"{_FSSPEC}{scheme}", origin, path, shown, bool(secret))
+
+    # ------------------------------------------------------------------ questions
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory or file of this machine."""
+        return self.scheme == _FILE
+
+    @property
+    def is_fsspec(self) -> bool:
+        """Whether fsspec opens it."""
+        return self.scheme.startswith(_FSSPEC)
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether fsspec is asked to open it through something else."""
+        return self.is_fsspec and self.origin.endswith("::")
+
+    @property
+    def is_http(self) -> bool:
+        """Whether it lies on a web server."""
+        return self.scheme in _PORTS
+
+    @property
+    def climbs(self) -> bool:
+        """Whether the path has steps upwards, which some stores follow and others do not."""
+        return not self.is_local and any(
+            part in _UPWARDS for part in unquote(self.path).replace("\\", "/").split("/")
+        )
+
+    @property
+    def is_whole_disk(self) -> bool:
+        """Whether it is the root of a local disk."""
+        return self.is_local and PurePath(self.path).parent == PurePath(self.path)
+
+    def contains(self, other: Location) -> bool:
+        """Whether ``other`` is this place or lies below it."""
+        if (self.scheme, self.origin) != (other.scheme, other.origin):
+            return False
+        if self.scheme == "az" and _container(self) != _container(other):
+            return False
+        if other.climbs or other.is_chained:
+            return False
+        root = self.path.rstrip("/")
+        return not root or other.path == root or other.path.startswith(f"{root}/")
+
+    def below(self, other: Location) -> str:
+        """Path of ``other``, which lies below this place, from here."""
+        return other.path[len(self.path.rstrip("/")) :].lstrip("/")
+
+    @property
+    def uri(self) -> str:
+        """A path or URI that leads here, without user and password."""
+        if self.is_local:
+            return self.path
+        scheme = self.scheme
+        if scheme == "az" and "@" in self.authority:
+            scheme = "abfss"
+        return f"{scheme}://{self.authority}/{self.path}".rstrip("/")
+
+
+def _container(place: Location) -> str:
+    return place.authority.rpartition("@")[0] or place.authority

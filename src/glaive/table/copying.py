@@ -1,0 +1,155 @@
+"""Copy the files of a version to another root.
+
+Whoever wrote the manifest chose their names, and links may stand behind those. So nothing is
+copied but what the manifest names, under names and with the beginnings or ends that such files
+have; and from directories of this machine beside the dataset only if the caller names them.
+
+Specification: "Clones" in ``docs/format/refs.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from glaive.errors import AccessError, CorruptFileError
+from glaive.format.blobs import has_blobs_v2
+from glaive.format.footer import MAGIC
+from glaive.format.manifest import Manifest
+from glaive.format.paths import DATA
+from glaive.io.location import Location
+from glaive.io.pool import ordered_map
+from glaive.io.store import ObjectStore
+from glaive.table.bases import base_of, find_base
+from glaive.table.references import FileKind, VersionFile, files_of
+from glaive.table.refs import root_of_branch
+from glaive.table.root import access_of
+
+__all__ = ["copy_files"]
+
+_COPIES: Final = 8
+"""Files being copied at a time."""
+
+_LANCE_ENDS: Final = ("lance", "idx")
+_DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
+"""Arrow files, and the two kinds of roaring bitmaps."""
+_IN_FOLDER: Final[dict[FileKind, re.Pattern[str]]] = {
+    "data": re.compile(r"[01]{32}\.blob"),
+    "index": re.compile(r"[\w.-]+\.(?:lance|idx|binpb)"),
+}
+"""Names of files that belong to a version by the folder that they lie in."""
+
+
+class _Copy(NamedTuple):
+    """A file to be copied: what it is, where, and its path in the copy."""
+
+    what: str
+    store: ObjectStore
+    path: str
+    to: str
+
+
+def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> int:
+    """Copy all files that a version consists of below the root ``target``; returns how many.
+
+    Values of blob columns that lie elsewhere stay there.
+
+    Raises
+    ------
+    AccessError
+        A base path is one that the caller has to name. Nothing was copied.
+    CorruptFileError
+        A file is not what its name says, or two have the same name.
+
+    Notes
+    -----
+    Two requests per file, and a listing per folder of blobs or of an index. Memory: the files
+    being copied.
+    """
+    files = [one for one in files_of(manifest) if one.kind != "transaction"]
+    _check_bases(source, manifest, {one.base_id for one in files if one.base_id is not None})
+
+    def copy(one: _Copy) -> None:
+        data = one.store.get(one.path)
+        _check_content(one, data)
+        target.put(one.to, [data])
+
+    copies = _copies(source, manifest, files)
+    return sum(1 for _ in ordered_map(copy, copies, workers=_COPIES, in_order=False))
+
+
+def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:
+    """Refuse directories of this machine beside the dataset that the caller did not name."""
+    policy = access_of(source)
+    home = Location.parse(root_of_branch(source.uri, manifest.wire.branch))
+    for number in sorted(base_ids):
+        base = find_base(manifest, number)
+        place = Location.parse(base.path, f"base path {number} of {manifest.where}: ")
+        if place.is_local and not home.contains(place) and policy.options_for(place) is None:
+            raise AccessError(
+                f"base path {number} of {manifest.where} is the directory {base.path!r}, which "
+                f"lies outside of {home.uri}. Nothing was copied. If files may be copied from "
+                "there, name the directory when opening the dataset: "
+                f"base_store_params={{{place.uri!r}: {{}}}}."
+            )
+        base_of(source, manifest, number)
+
+
+def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -> Iterator[_Copy]:
+    has_blobs = any(map(has_blobs_v2, manifest.schema.fields))
+    seen: dict[str, str] = {}
+    for one in files:
+        if one.is_folder and one.kind == "data" and not has_blobs:
+            continue
+        for copy in _copies_of(source, manifest, one):
+            place = copy.store.full(copy.path)
+            if copy.to not in seen:
+                seen[copy.to] = place
+                yield copy
+            elif seen[copy.to] != place:
+                raise CorruptFileError(
+                    "files of a version",
+                    expected=f"one of the name {copy.to}",
+                    found=f"{seen[copy.to]} and {place}",
+                    where=manifest.where,
+                )
+
+
+def _copies_of(source: ObjectStore, manifest: Manifest, one: VersionFile) -> Iterator[_Copy]:
+    """What a file or folder of a version comes to."""
+    store, path = source, one.path
+    if one.base_id is not None:
+        store, is_root = base_of(source, manifest, one.base_id)
+        if one.kind == "data" and not is_root:
+            path = path.removeprefix(f"{DATA}/")
+    if not one.is_folder:
+        yield _Copy(f"{one.kind} file", store, path, one.path)
+        return
+    named = _IN_FOLDER[one.kind]
+    for meta in store.list(path):
+        name = meta.path.rpartition("/")[2]
+        if named.fullmatch(name):
+            yield _Copy(f"file of {one.kind}", store, f"{path}/{name}", f"{one.path}/{name}")
+
+
+def _check_content(one: _Copy, data: pa.Buffer) -> None:
+    """Refuse a file that is not what its name says: it may be somebody's, behind a link."""
+    view = memoryview(data)
+    end = one.path.rpartition(".")[2]
+    if one.what == "deletion file":
+        good, expected = bytes(view[:6]).startswith(_DELETIONS_BEGIN), "a file of deleted rows"
+    elif one.what == "data file" or end in _LANCE_ENDS:
+        good = end in _LANCE_ENDS and bytes(view[-len(MAGIC) :]) == MAGIC
+        expected = f"a name that ends in .lance, and a file that ends in {MAGIC!r}"
+    else:
+        return
+    if not good:
+        raise CorruptFileError(
+            one.what,
+            expected=expected,
+            found="something else, which was not copied",
+            where=one.store.full(one.path),
+        )
