@@ -144,6 +144,21 @@ except glaive.errors.CorruptFileError as error:
         with pytest.raises(glaive.errors.GlaiveError, match=file.name):
             dataset.to_table()
 
+    def test_a_pipe_or_a_device_in_its_place_is_named(self, place: Path) -> None:
+        """Nobody waits for a writer of a pipe, or reads what never ends."""
+        file = data_file(place)
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(StoreError, match=rf"{file.name}: it is a pipe, a socket or a device"):
+            glaive.dataset(place).to_table()
+        store = LocalStore(place)
+        assert store.get_into(f"data/{file.name}", memoryview(bytearray(10))) == 0
+        file.unlink()
+        file.symlink_to("/dev/zero")
+        for read in (store.get, store.open):
+            with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
+                read(f"data/{file.name}")
+
 
 class TestFullDisks:
     CODE = """

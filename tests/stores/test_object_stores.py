@@ -19,8 +19,6 @@ import pytest
 
 import glaive
 from glaive.errors import DatasetExistsError, GlaiveError, StoreError
-from glaive.table.load import open_latest
-from glaive.table.root import open_root
 
 from .server import Failing, Kind, Server
 
@@ -174,28 +172,6 @@ class TestS3:
     def test_a_dataset_can_be_sent_to_another_process(self, server: Server, uri: str) -> None:
         dataset = glaive.dataset(uri, storage_options=server.options)
         assert pickle.loads(pickle.dumps(dataset)).count_rows() == 5000
-
-    def test_base_paths_are_opened_with_the_same_options(
-        self, server: Server, uri: str, tmp_path: Path
-    ) -> None:
-        from glaive.format.fragment import DataFile
-        from glaive.table.bases import locate_data_file
-
-        manifest = open_latest(open_root(uri, server.options))
-        base = manifest.wire.base_paths.add()
-        base.id, base.path, base.is_dataset_root = 7, uri, True
-        entry = manifest.fragment(0).files[0]
-        moved = DataFile(
-            path=entry.path,
-            fields=entry.fields,
-            column_indices=entry.column_indices,
-            version=entry.version,
-            size=entry.size,
-            base_id=7,
-        )
-        elsewhere = open_root(tmp_path, server.options)
-        store, path = locate_data_file(elsewhere, manifest, moved)
-        assert store.head(path).size == entry.size
 
 
 @pytest.fixture(scope="module")

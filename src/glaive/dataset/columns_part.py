@@ -201,9 +201,8 @@ class ChangingColumns(OpenedVersion):
         OptionError
             A base of this id, name or path is there already.
         """
-        from glaive.dataset.writing.bases import add_bases, naming
+        from glaive.dataset.writing.bases import add_bases
 
-        made = add_bases(self, new_bases, transaction_properties)
-        self.store = naming(self.store, new_bases)
+        self.store, made = add_bases(self, new_bases, transaction_properties)
         self.move_to(made)
         return self

@@ -10,6 +10,7 @@ Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -24,6 +25,7 @@ from glaive.io.uri import open_sibling, open_store
 __all__ = ["NOTHING", "AccessPolicy", "allow_copies", "open_external", "open_named"]
 
 _ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TREE: Final = "/tree/"
 """Between the root of a dataset and a branch of it."""
 
@@ -230,8 +232,10 @@ def _not_allowed(place: Location, policy: AccessPolicy) -> str:
 
 def _trusted_spelling(uri: str, what: str) -> Location:
     place = Location.parse(uri, f"{what}: ")
-    if place.user or place.is_chained or place.climbs:
-        has = "a user or password" if place.user else "'..'" if place.climbs else "'::'"
+    controls = _CONTROLS.search(uri) is not None
+    if place.user or place.is_chained or place.climbs or controls:
+        has = "control characters" if controls else "'..'" if place.climbs else "'::'"
+        has = "a user or password" if place.user else has
         raise AccessError(
             f"{what} is {uri!r}, which has {has} in it. It was not opened: give the place itself, "
             "and credentials in base_store_params."

@@ -83,13 +83,13 @@ class Location:
         """
         scheme, mark, rest = text.partition("://")
         if not mark or not _SCHEME.fullmatch(scheme):
-            return cls._local(text)
+            return cls._local(text, what)
         scheme = scheme.lower()
         if scheme in LOCAL_SCHEMES:
             parts = urlsplit(text)
             if parts.netloc not in ("", "localhost"):
                 raise OptionError(f"{what}{text!r}: a file URI names no other machine")
-            return cls._local(unquote(parts.path))
+            return cls._local(unquote(parts.path), what)
         authority, _, path = rest.partition("/")
         foreign = scheme not in SCHEMES  # so it is fsspec's
         if _AMBIGUOUS.search(authority) or not (authority or foreign):
@@ -110,7 +110,9 @@ class Location:
         return cls(scheme, origin, path, host, bool(user))
 
     @classmethod
-    def _local(cls, path: str) -> Self:
+    def _local(cls, path: str, what: str) -> Self:
+        if "\0" in path:
+            raise OptionError(f"{what}{path!r} has a null character, which no file's name has")
         return cls(_FILE, "", PurePath(os.path.abspath(path)).as_posix())
 
     @classmethod

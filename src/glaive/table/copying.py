@@ -33,7 +33,7 @@ __all__ = ["copy_files"]
 _COPIES: Final = 8
 """Files being copied at a time."""
 
-_LANCE_ENDS: Final = ("lance", "idx")
+_LANCE_ENDS: Final = (".lance", ".idx")
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
 _IN_FOLDER: Final[dict[FileKind, re.Pattern[str]]] = {
@@ -70,6 +70,9 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
     being copied.
     """
     files = [one for one in files_of(manifest) if one.kind != "transaction"]
+    for one in files:
+        if one.kind == "data" and not one.is_folder and not one.path.endswith(".lance"):
+            raise _not_copied("data file", "a name that ends in .lance", one.path, manifest.where)
     _check_bases(source, manifest, {one.base_id for one in files if one.base_id is not None})
 
     def copy(one: _Copy) -> None:
@@ -138,18 +141,17 @@ def _copies_of(source: ObjectStore, manifest: Manifest, one: VersionFile) -> Ite
 def _check_content(one: _Copy, data: pa.Buffer) -> None:
     """Refuse a file that is not what its name says: it may be somebody's, behind a link."""
     view = memoryview(data)
-    end = one.path.rpartition(".")[2]
     if one.what == "deletion file":
         good, expected = bytes(view[:6]).startswith(_DELETIONS_BEGIN), "a file of deleted rows"
-    elif one.what == "data file" or end in _LANCE_ENDS:
-        good = end in _LANCE_ENDS and bytes(view[-len(MAGIC) :]) == MAGIC
-        expected = f"a name that ends in .lance, and a file that ends in {MAGIC!r}"
+    elif one.path.endswith(_LANCE_ENDS):
+        good, expected = bytes(view[-len(MAGIC) :]) == MAGIC, f"a file that ends in {MAGIC!r}"
     else:
         return
     if not good:
-        raise CorruptFileError(
-            one.what,
-            expected=expected,
-            found="something else, which was not copied",
-            where=one.store.full(one.path),
-        )
+        raise _not_copied(one.what, expected, "something else", one.store.full(one.path))
+
+
+def _not_copied(what: str, expected: str, found: str, where: str) -> CorruptFileError:
+    return CorruptFileError(
+        what, expected=expected, found=f"{found}, which was not copied", where=where
+    )

@@ -24,8 +24,10 @@ def add_bases(
     dataset: OpenedVersion,
     bases: Sequence[DatasetBasePath],
     properties: Mapping[str, str] | None,
-) -> Manifest:
+) -> tuple[ObjectStore, Manifest]:
     """Commit further base paths; those without an id are given one.
+
+    Returns the root that may lead to them, and the new version.
 
     Raises
     ------
@@ -41,7 +43,8 @@ def add_bases(
         )
         for base in bases
     )
-    return commit_operation(dataset, UpdateBases(new), properties=properties)
+    store = naming(dataset.store, bases)
+    return store, commit_operation(dataset, UpdateBases(new), properties=properties)
 
 
 def naming(

@@ -1,0 +1,187 @@
+"""A deep clone copies the files of a version, and nothing else that lies near them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.strangers import below_base, contents_of
+
+import glaive
+from glaive import blob_array, blob_field
+from glaive.errors import AccessError, CorruptFileError, GlaiveError
+
+ROWS = pa.table({"a": range(10), "b": [f"row {i}" for i in range(10)]})
+SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
+BIG = b"big" * 40_000
+
+
+def blobs(values: list[Any]) -> pa.Table:
+    schema = pa.schema([blob_field("v")])
+    return pa.Table.from_arrays([blob_array(values)], schema=schema)
+
+
+def everything(place: Path) -> set[str]:
+    return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home directory with keys, also under a name that a data file would bring along."""
+    home = tmp_path / "home"
+    for folder in (home / ".ssh", home / "data" / ".ssh"):
+        folder.mkdir(parents=True)
+        (folder / "id_rsa").write_bytes(SECRET)
+        (folder / "x.blob").write_bytes(SECRET)
+    (home / "data" / ".ssh.lance").write_bytes(SECRET)
+    (home / ".ssh.lance").write_bytes(SECRET)
+    (home / "id_rsa").write_bytes(SECRET)
+    return home
+
+
+@pytest.mark.parametrize("name", [".ssh.lance", ".ssh/id_rsa", "id_rsa"])
+@pytest.mark.parametrize("is_root", [True, False])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_keys_below_a_base_path_are_not_copied(
+    name: str, is_root: bool, allowed: bool, home: Path, tmp_path: Path
+) -> None:
+    below_base(tmp_path / "d", str(home), blobs([b"x", BIG]), name=name, is_root=is_root)
+    params: Any = {str(home): {}} if allowed else None
+    dataset = glaive.dataset(tmp_path / "d", base_store_params=params)
+    with pytest.raises(GlaiveError, match=r"copied"):
+        dataset.deep_clone(tmp_path / "clone")
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+
+
+def test_only_blob_files_come_along_with_a_data_file(tmp_path: Path) -> None:
+    glaive.write_dataset(blobs([BIG, b"small", None]), tmp_path / "d")
+    (file,) = (tmp_path / "d" / "data").glob("*.lance")
+    folder = file.with_suffix("")
+    (blob,) = folder.iterdir()
+    (folder / "id_rsa").write_bytes(SECRET)
+    (folder / "0101.blob").write_bytes(SECRET)
+    (folder / ("2" * 32 + ".blob")).write_bytes(SECRET)
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / ("0" * 32 + ".blob")).write_bytes(SECRET)
+    clone = glaive.dataset(tmp_path / "d").deep_clone(tmp_path / "clone")
+    assert [value for _, value in clone.read_blobs("v", indices=range(3))] == [BIG, b"small", None]
+    copied = {name for name in everything(tmp_path / "clone") if name.startswith("data")}
+    assert copied == {f"data/{file.name}", f"data/{folder.name}/{blob.name}"}
+
+
+def test_a_dataset_without_blobs_brings_no_folders_along(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "d")
+    (file,) = (tmp_path / "d" / "data").glob("*.lance")
+    file.with_suffix("").mkdir()
+    (file.with_suffix("") / ("0" * 32 + ".blob")).write_bytes(SECRET)
+    clone = glaive.dataset(tmp_path / "d").deep_clone(tmp_path / "clone")
+    assert clone.to_table() == ROWS
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+
+
+@pytest.mark.parametrize("folder", ["data", "_deletions"])
+def test_what_lies_behind_a_link_is_copied_only_if_it_is_what_its_name_says(
+    folder: str, home: Path, tmp_path: Path
+) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "d")
+    dataset.delete("a = 3")
+    (file,) = (tmp_path / "d" / folder).iterdir()
+    file.unlink()
+    file.symlink_to(home / "id_rsa")
+    with pytest.raises(CorruptFileError, match=r"found something else, which was not copied"):
+        glaive.dataset(tmp_path / "d").deep_clone(tmp_path / "clone")
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+
+
+def test_only_files_of_an_index_come_along_with_it(home: Path, tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance", reason="install the 'interop' group")
+    place = tmp_path / "d"
+    glaive.write_dataset(ROWS, place)
+    lance.dataset(str(place)).create_scalar_index("a", "BTREE")
+    (folder,) = (place / "_indices").iterdir()
+    own = {f"_indices/{folder.name}/{path.name}" for path in folder.iterdir()}
+    (folder / "id_rsa").write_bytes(SECRET)
+    glaive.dataset(place).deep_clone(tmp_path / "clone")
+    copied = everything(tmp_path / "clone")
+    assert {name for name in copied if name.startswith("_indices")} == own
+    assert lance.dataset(str(tmp_path / "clone")).to_table(filter="a = 3").num_rows == 1
+    folder.rename(home / "kept")
+    folder.symlink_to(home / ".ssh")
+    (home / ".ssh" / "page_data.lance").write_bytes(SECRET)
+    with pytest.raises(CorruptFileError, match="not copied"):
+        glaive.dataset(place).deep_clone(tmp_path / "other")
+    assert SECRET[:20] not in contents_of(tmp_path / "other")
+
+
+def test_files_come_from_directories_that_the_caller_names(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "source")
+    glaive.dataset(tmp_path / "source").shallow_clone(tmp_path / "shallow")
+    shallow = glaive.dataset(tmp_path / "shallow")
+    assert shallow.to_table() == ROWS
+    with pytest.raises(AccessError, match=r"base path 0 of .*/source'.*Nothing was copied") as no:
+        shallow.deep_clone(tmp_path / "clone")
+    assert f"base_store_params={{'{tmp_path}/source': {{}}}}" in str(no.value)
+    assert not (tmp_path / "clone").exists()
+    named = glaive.dataset(tmp_path / "shallow", base_store_params={str(tmp_path / "source"): {}})
+    assert named.deep_clone(tmp_path / "clone").to_table() == ROWS
+    assert glaive.dataset(tmp_path / "clone").base_paths() == {}
+    # Whoever made the clone named its source.
+    made = glaive.dataset(tmp_path / "source").shallow_clone(tmp_path / "again")
+    assert made.deep_clone(tmp_path / "more").to_table() == ROWS
+
+
+def test_a_branch_is_cloned_with_the_files_of_its_dataset(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "d")
+    branch = dataset.create_branch("a/b")
+    branch.insert(ROWS)
+    for source in (branch, glaive.dataset(tmp_path / "d", version=("a/b", None))):
+        target = tmp_path / f"clone {id(source)}"
+        assert source.deep_clone(target).count_rows() == 20
+    clone = glaive.dataset(tmp_path / "d").deep_clone(tmp_path / "third", ("a/b", None))
+    assert clone.count_rows("a = 3") == 2
+
+
+def test_a_directory_that_calls_itself_a_branch_is_no_reason_to_copy(
+    home: Path, tmp_path: Path
+) -> None:
+    """Only the directory above a branch is its dataset, wherever the manifest says it lies."""
+    place = tmp_path / "d"
+    below_base(place, str(home), ROWS, name=".ssh.lance", is_root=False)
+    dataset = glaive.dataset(place).create_branch("dev")
+    (place / "tree" / "dev").rename(tmp_path / "moved")
+    with pytest.raises(AccessError, match="Nothing was copied"):
+        glaive.dataset(tmp_path / "moved").deep_clone(tmp_path / "clone")
+    assert dataset.manifest.wire.branch == "dev"
+
+
+def test_values_that_lie_elsewhere_stay_there(home: Path, tmp_path: Path) -> None:
+    media = tmp_path / "media"
+    media.mkdir()
+    (media / "m.bin").write_bytes(b"media")
+    base = glaive.DatasetBasePath(str(media), "media")
+    uris = [(media / "m.bin").as_uri(), (home / "id_rsa").as_uri(), BIG]
+    glaive.write_dataset(
+        blobs(uris), tmp_path / "d", initial_bases=[base], allow_external_blob_outside_bases=True
+    )
+    clone = glaive.dataset(tmp_path / "d").deep_clone(tmp_path / "clone")
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+    assert [one.path for one in clone.base_paths().values()] == [str(media)]
+    assert clone.read_blobs("v", indices=[0, 2]) == [(0, b"media"), (2, BIG)]
+    with pytest.raises(AccessError):
+        clone.take_blobs("v", indices=[1])
+    allowed = glaive.dataset(tmp_path / "clone", allow_external_blobs=True)
+    assert allowed.read_blobs("v", indices=[1]) == [(1, SECRET)]
+
+
+def test_two_files_of_one_name_are_not_copied_over_each_other(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS.slice(5), tmp_path / "other")
+    (other,) = (tmp_path / "other" / "data").iterdir()
+    below_base(tmp_path / "d", str(tmp_path / "other"), ROWS)
+    (file,) = (tmp_path / "d" / "data").iterdir()
+    other.rename(other.with_name(file.name))
+    named = {str(tmp_path / "other"): dict[str, str]()}
+    dataset = glaive.dataset(tmp_path / "d", base_store_params=named)
+    with pytest.raises(CorruptFileError, match="files of a version: expected one of the name"):
+        dataset.deep_clone(tmp_path / "clone")

@@ -1,0 +1,120 @@
+"""Two spellings of one place are equal, and no two places are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glaive.errors import OptionError
+from glaive.io.location import Location
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a/b", "file:///a/b"),
+        ("/a/b", "file://localhost/a/x/../b/"),
+        ("/a b", "file:///a%20b"),
+        ("s3a://bucket/x/", "s3://bucket/x"),
+        ("S3://bucket/x", "s3://bucket/x"),
+        ("azure://container/x", "az://container/x"),
+        ("HTTP://Host/x", "http://host:80/x"),
+        ("https://host:443/x", "https://HOST/x"),
+        ("sftp://host/x", "fsspec+sftp://host/x"),
+    ],
+)
+def test_spellings_of_one_place_contain_each_other(one: str, other: str) -> None:
+    first, second = Location.parse(one), Location.parse(other)
+    assert first.contains(second)
+    assert second.contains(first)
+    assert first.below(second) == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "below", "path"),
+    [
+        ("/a", "/a/b/c", "b/c"),
+        ("/", "/a", "a"),
+        ("s3://bucket", "s3://bucket/x/y", "x/y"),
+        ("s3://bucket/x", "s3://bucket/x/y", "y"),
+        ("http://host", "http://host:80/x", "x"),
+        ("abfss://c@one.dfs.core.windows.net/x", "abfss://c@ONE.blob.core.windows.net/x/y", "y"),
+    ],
+)
+def test_a_place_contains_what_lies_below_it(place: str, below: str, path: str) -> None:
+    around, inner = Location.parse(place), Location.parse(below)
+    assert around.contains(inner)
+    assert around.below(inner) == path
+    assert not inner.contains(around)
+
+
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [
+        ("/a", "/ab"),
+        ("/a", "/a/../b"),
+        ("/a", "file:///a/%2e%2e/b"),
+        ("/a", "s3://a/a"),
+        ("s3://bucket/x", "s3://bucket/xy"),
+        ("s3://bucket/x", "s3://bucket/x/../y"),
+        ("s3://bucket/x", "s3://bucket/x/%2E%2e/y"),
+        ("s3://bucket", "s3://Bucket"),
+        ("s3://bucket", "gs://bucket"),
+        ("http://host", "https://host"),
+        ("http://host", "http://host:81"),
+        ("http://host", "http://host.evil"),
+        ("http://host", "http://evil/host"),
+        ("abfss://c@one.dfs.core.windows.net", "abfss://c@two.dfs.core.windows.net"),
+        ("abfss://c@one.dfs.core.windows.net", "abfss://c@one.dfs.core.windows.net.evil"),
+        ("abfss://c@one.dfs.core.windows.net", "abfss://d@one.dfs.core.windows.net"),
+        ("sftp://host/x", "sftp://joe@host/x"),
+        ("sftp://host/x", "simplecache::sftp://host/x"),
+        ("sftp://host/x", "sftp://host/x::http://evil/x"),
+    ],
+)
+def test_another_place_is_not_contained(place: str, other: str) -> None:
+    assert not Location.parse(place).contains(Location.parse(other))
+
+
+def test_users_and_passwords_are_no_part_of_a_place() -> None:
+    given = Location.parse("https://joe:secret@host/x")
+    assert given.user
+    assert given.uri == "https://host/x"
+    assert "secret" not in repr(given)
+    assert Location.parse("https://host/x").contains(given)
+    reached = Location.parse("sftp://joe:se@cret@host/x")
+    assert (reached.user, reached.uri) == (True, "fsspec+sftp://joe@host/x")
+    assert not Location.parse("abfss://c@one.dfs.core.windows.net").user
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3:///x",
+        "http://good\\@evil/x",
+        "http://good?@evil/x",
+        "http://good#@evil/x",
+        "http://go%6fd/x",
+        "http://good\t.evil/x",
+        "s3://good\nevil/x",
+        "file://host/x",
+        "/data/a\0b",
+        "file:///data/a%00b",
+    ],
+)
+def test_what_not_everybody_reads_as_the_same_place_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"^base path 1: "):
+        Location.parse(text, "base path 1: ")
+
+
+def test_a_tilde_is_an_ordinary_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse("~/.ssh").path == f"{tmp_path}/~/.ssh"
+
+
+def test_the_root_of_a_disk_is_told_from_other_directories() -> None:
+    assert Location.parse("file:///").is_whole_disk
+    assert Location.parse("/a/..").is_whole_disk
+    assert not Location.parse("/a").is_whole_disk
+    assert not Location.parse("s3://bucket").is_whole_disk

@@ -1,0 +1,133 @@
+"""Buckets and servers that a dataset names: who is asked, and with whose credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.strangers import CONTENT, Stranger, listening
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import AccessError, StoreError
+from glaive.io.uri import open_store
+
+from .server import Server
+
+ROWS = pa.table({"a": range(100)})
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[Stranger, Stranger]]:
+    with listening() as one, listening() as other:
+        yield one, other
+
+
+def leading_to(server: Server, root: str, base: str, options: Mapping[str, str]) -> None:
+    """A dataset at ``root`` with a fragment that lies in a dataset at ``base``."""
+    source = glaive.write_dataset(ROWS, base, storage_options=server.options)
+    glaive.write_dataset(ROWS, root, storage_options=options)
+    given = glaive.DatasetBasePath(base, is_dataset_root=True, id=7)
+    glaive.dataset(root, storage_options=options).add_bases([given])
+    fragment = source.get_fragments()[0].metadata
+    fragment = replace(fragment, files=[replace(one, base_id=7) for one in fragment.files])
+    LanceDataset.commit(
+        root, glaive.LanceOperation.Append([fragment]), read_version=2, storage_options=options
+    )
+    server.reset()
+
+
+def test_a_base_in_the_same_bucket_is_opened_with_the_options_of_the_root(server: Server) -> None:
+    bucket = server.bucket()
+    root, base = f"s3://{bucket}/root", f"s3a://{bucket}/base"
+    leading_to(server, root, base, server.options)
+    assert glaive.dataset(root, storage_options=server.options).count_rows("a = 5") == 2
+
+
+def test_a_base_in_another_bucket_gets_no_options_but_its_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, base = f"s3://{server.bucket()}/root", f"s3://{server.bucket()}/base"
+    leading_to(server, root, base, server.options)
+    dataset = glaive.dataset(
+        root, storage_options=server.options, base_store_params={base: server.options}
+    )
+    assert dataset.count_rows("a = 5") == 2
+    # Without, it is opened as the environment says: here with other credentials.
+    for key, value in (server.options | {"aws_access_key_id": "fromenvironment"}).items():
+        monkeypatch.setenv(f"AWS_{key.removeprefix('aws_').upper()}", value)
+    before = len(server.calls)
+    assert glaive.dataset(root, storage_options=server.options).count_rows("a = 5") == 2
+    assert any(base.removeprefix("s3:/") in one.path for one in server.calls[before:])
+
+
+def test_a_bucket_that_a_directory_names_is_opened_when_the_caller_names_it(
+    server: Server, tmp_path: Path
+) -> None:
+    root, base = str(tmp_path / "d"), f"s3://{server.bucket()}/base"
+    leading_to(server, root, base, server.options)
+    with pytest.raises(AccessError, match=r"base path 7 of .* is 's3://"):
+        glaive.dataset(root, storage_options=server.options).to_table()
+    assert server.calls == []
+    dataset = glaive.dataset(root, base_store_params={base: server.options})
+    assert dataset.count_rows("a = 5") == 2
+
+
+def test_a_clone_in_another_bucket_reads_with_the_options_of_its_source(server: Server) -> None:
+    base, root = f"s3://{server.bucket()}/base", f"s3://{server.bucket()}/clone"
+    source = glaive.write_dataset(ROWS, base, storage_options=server.options)
+    clone = source.shallow_clone(root)
+    assert clone.to_table() == ROWS
+    again = glaive.dataset(
+        root, storage_options=server.options, base_store_params={base: server.options}
+    )
+    assert again.to_table() == ROWS
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.parametrize(
+    ("uri", "options", "secrets"),
+    [
+        ("{url}/x", {"token": "hidden", "aws_session_token": "hidden"}, ["hidden"]),
+        ("http://joe:hidden@{host}/x", {}, ["hidden", "am9lO"]),
+        ("gs://bucket/x", {"google_storage_token": "hidden", "google_base_url": "{url}"},
+         ["hidden"]),
+        ("az://c/x", {"azure_storage_account_name": "a", "azure_storage_token": "hidden",
+                      "azure_endpoint": "{url}"}, ["hidden"]),
+        ("s3://bucket/x", {"aws_access_key_id": "hiddenid", "aws_secret_access_key": "hidden",
+                           "aws_endpoint": "{url}", "aws_region": "r"}, ["hidden", "Signature"]),
+    ],
+)  # fmt: skip
+def test_a_server_that_sends_on_to_another_takes_no_credentials_along(
+    host: str,
+    uri: str,
+    options: Mapping[str, str],
+    secrets: list[str],
+    two: tuple[Stranger, Stranger],
+) -> None:
+    own, other = two
+    own.moved_to = other.url.replace("127.0.0.1", host)
+    known = {"url": own.url, "host": own.url.removeprefix("http://")}
+    given = {key: value.format(**known) for key, value in options.items()}
+    store = open_store(uri.format(**known), given | {"allow_http": "true"})
+    assert store.get("object").to_pybytes() == CONTENT
+    (asked,) = other.asked
+    assert "GET" in asked
+    for secret in secrets:
+        assert secret not in asked
+
+
+def test_what_cannot_be_read_is_named_without_credentials(tmp_path: Path) -> None:
+    uri = "http://joe:hidden@127.0.0.1:9/d"
+    options = {"client_max_retries": "0", "connect_timeout": "1s"}
+    with pytest.raises(StoreError) as failed:
+        glaive.dataset(uri, storage_options=options)
+    assert "127.0.0.1:9" in str(failed.value)
+    rows = pa.table([glaive.blob_array([f"{uri}/x"])], names=["b"])
+    with pytest.raises(AccessError, match="has a user or password in it") as refused:
+        glaive.write_dataset(rows, tmp_path / "d", external_blob_mode="ingest")
+    for error in (failed.value, refused.value):
+        assert "hidden" not in str(error)

@@ -1,0 +1,89 @@
+"""Datasets that lead elsewhere: to servers and files that their reader did not name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+
+__all__ = ["CONTENT", "Stranger", "below_base", "contents_of", "listening"]
+
+CONTENT = b"content of a stranger" * 10
+
+
+@dataclass(slots=True)
+class Stranger:
+    """A server on loopback that notes what it is asked, with all headers."""
+
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+    moved_to: str = ""
+
+
+@contextmanager
+def listening() -> Iterator[Stranger]:
+    """A server that answers everything, by sending on to ``moved_to`` if that is set."""
+    stranger = Stranger()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("do_"):
+                return self._answer
+            raise AttributeError(name)
+
+        def _answer(self) -> None:
+            stranger.asked.append(f"{self.requestline}\n{self.headers}")
+            body = b"" if stranger.moved_to else CONTENT
+            self.send_response(307 if stranger.moved_to else 200)
+            if stranger.moved_to:
+                self.send_header("Location", f"{stranger.moved_to}{self.path}")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"1"')
+            self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    stranger.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield stranger
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def below_base(
+    place: str | Path, base: str, rows: pa.Table, *, name: str | None = None, is_root: bool = True
+) -> LanceDataset:
+    """A dataset whose second fragment says that its file lies below a base path."""
+    dataset = glaive.write_dataset(rows, place)
+    given = glaive.DatasetBasePath(base, is_dataset_root=is_root, id=7)
+    glaive.dataset(place).add_bases([given])
+    first = dataset.get_fragments()[0].metadata
+    (file,) = first.files
+    moved = replace(file, path=name or file.path, base_id=7)
+    operation = glaive.LanceOperation.Append([replace(first, files=[moved])])
+    return LanceDataset.commit(place, operation, read_version=2)
+
+
+def contents_of(place: Path) -> bytes:
+    """All bytes of all files below a directory."""
+    return b"".join(path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file())
