@@ -120,10 +120,9 @@ def rewrite_the_column(dataset: LanceDataset) -> None:
 
 
 def update_the_column(dataset: LanceDataset) -> None:
-    fragment, fields = dataset.get_fragment(0).update_columns(  # type: ignore[union-attr]  # there is one
-        pa.table({"id": [7], "b": pa.array([b"new"])}), "id"
-    )
-    operation = glaive.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
+    source = pa.table({"id": [7], "b": pa.array([b"new"])})
+    found: Any = dataset.get_fragments()[0].update_columns(source, "id")
+    operation = glaive.LanceOperation.Update(updated_fragments=[found[0]], fields_modified=found[1])
     LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
 

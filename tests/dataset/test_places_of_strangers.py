@@ -24,7 +24,7 @@ ROWS = pa.table({"a": range(10), "b": [f"row {i}" for i in range(10)]})
 SECRETS = {"aws_secret_access_key": "hidden", "token": "hidden", "password": "hidden"}
 
 
-class Elsewhere(LocalFileSystem):
+class Elsewhere(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A file system that fsspec knows; it notes with what it was opened, and what it was asked."""
 
     protocol = "elsewhere"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -25,7 +26,7 @@ SECRET = {
 S3 = {"aws_region": "r", "aws_access_key_id": "id", "aws_secret_access_key": "hidden"}
 
 
-class Recorder(MemoryFileSystem):
+class Recorder(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A file system that says with what it was opened."""
 
     protocol = "recorder"
@@ -134,6 +135,17 @@ def test_of_several_places_that_were_named_the_nearest_counts() -> None:
     for base, region in (("s3://other/y", "a"), ("s3://other/x/y", "b"), ("s3://other/xy", "a")):
         found = open_named(store, base, named, what="base path 1")
         assert options_of(found) == {"aws_region": region}
+
+
+def test_callers_may_name_what_lies_in_their_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = open_store("memory://home/a")
+    found = open_named(root, f"{tmp_path}/data", policy({"~/data": {}}), what="base path 1")
+    assert found == LocalStore(tmp_path / "data")
+    with pytest.raises(AccessError):
+        open_named(root, "~/data", policy({"~/data": {}}), what="base path 1")
 
 
 def test_the_bucket_of_the_root_may_have_options_of_its_own() -> None:

@@ -10,6 +10,7 @@ Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ def _external(allowed: object) -> bool | tuple[Location, ...]:
 
 
 def _named(uri: str, option: str) -> Location:
-    place = Location.parse(uri, f"{option}: ")
+    place = Location.parse(os.path.expanduser(uri), f"{option}: ")
     if place.climbs:
         raise OptionError(f"{option}: {uri!r} has steps upwards ('..'). Name the place itself.")
     return place
