@@ -15,18 +15,21 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 
 NUMBERS = st.one_of(st.just(0), st.integers(0, 2**63 - 1))
+IDS = st.one_of(st.just(0), st.integers(0, 2**32 - 1))
+ROWS = st.one_of(st.just(0), st.integers(0, 2**32))
 
 
 @st.composite
 def fragments(draw: st.DrawFn) -> list[table_pb2.DataFragment]:
     made = []
     for _ in range(draw(st.integers(0, 8))):
-        one = table_pb2.DataFragment(id=draw(NUMBERS), physical_rows=draw(NUMBERS))
+        one = table_pb2.DataFragment(id=draw(IDS), physical_rows=draw(ROWS))
         for size in draw(st.lists(NUMBERS, max_size=2)):
             one.files.add(path="a.lance", fields=[0, 3], file_size_bytes=size)
         if draw(st.booleans()):
             one.deletion_file.id = draw(NUMBERS)
-            one.deletion_file.num_deleted_rows = draw(NUMBERS)
+            most = one.physical_rows or 2**63 - 1  # as in datasets that do not tell the rows
+            one.deletion_file.num_deleted_rows = draw(st.integers(0, most))
         if draw(st.booleans()):
             one.inline_row_ids = draw(st.binary(max_size=4))
         elif draw(st.booleans()):
@@ -75,15 +78,30 @@ def test_rows_are_counted_as_the_fragments_say(made: list[table_pb2.DataFragment
         assert columns.count_rows() == expected
 
 
-@pytest.mark.parametrize("field", ["id", "physical_rows"])
-@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
-def test_numbers_beyond_what_there_can_be_are_damage(field: str, number: int) -> None:
-    made = [table_pb2.DataFragment(id=1, physical_rows=1), table_pb2.DataFragment()]
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [(name, 2**bits - 1) for name in ("id", "physical_rows") for bits in (33, 48, 63, 64)]
+    + [("id", 2**32), ("physical_rows", 2**32 + 1), ("id", 2**63), ("physical_rows", 2**63)],
+)
+def test_numbers_beyond_a_row_address_are_damage(field: str, number: int, before: int) -> None:
+    made = [table_pb2.DataFragment(id=before, physical_rows=before), table_pb2.DataFragment()]
     setattr(made[1], field, number)
-    setattr(made[0], field, 0)
     columns = columns_of(made)
-    with pytest.raises(CorruptFileError, match=r"fragments: expected .* below 2\^63"):
+    with pytest.raises(CorruptFileError, match=r"fragments: expected ids below 2\^32, and at most"):
         _ = columns.ids if field == "id" else columns.physical_rows
+    if field == "physical_rows":
+        with pytest.raises(CorruptFileError, match=r"at most 2\^32 rows each"):
+            columns_of(made).count_rows()
+
+
+def test_more_deleted_rows_than_rows_are_damage() -> None:
+    made = [table_pb2.DataFragment(id=at, physical_rows=5) for at in range(3)]
+    made[2].deletion_file.num_deleted_rows = 6
+    with pytest.raises(CorruptFileError, match="deleted rows of fragment 2: expected at most 5"):
+        _ = columns_of(made).deleted_rows
+    with pytest.raises(CorruptFileError, match="deleted rows of fragment 2"):
+        columns_of(made).count_rows()
 
 
 def test_a_damaged_fragment_is_reported() -> None:

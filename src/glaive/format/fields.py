@@ -19,10 +19,11 @@ from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
+from glaive.format.limits import MAX_FIELD_ID
 from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
 from glaive.format.pb import file_pb2
 
-__all__ = ["Field", "LanceSchema", "split_path"]
+__all__ = ["Field", "LanceSchema", "new_field_ids", "split_path"]
 
 
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
@@ -68,9 +69,9 @@ class LanceSchema:
         Raises
         ------
         SchemaError
-            Lance has no such type, or two columns have one name.
+            Lance has no such type, two columns have one name, or the ids are used up.
         """
-        ids = iter(range(first_id, 2**31))
+        ids = new_field_ids(first_id)
         _refuse_twins(schema.names, "column")
         fields = tuple(_from_arrow(one, one.name, ids, 1) for one in schema)
         return cls(fields, _text_keys(schema.metadata))
@@ -206,6 +207,21 @@ class LanceSchema:
             wanted.update(one.id for one in chain[-1].walk())
         kept = (_prune(top, wanted) for top in order.values())
         return LanceSchema(tuple(one for one in kept if one is not None), self.metadata)
+
+
+def new_field_ids(first: int) -> Iterator[int]:
+    """Ids for new fields, from ``first`` on.
+
+    Raises
+    ------
+    SchemaError
+        When asked for more than there are.
+    """
+    yield from range(first, MAX_FIELD_ID + 1)
+    raise SchemaError(
+        f"new columns: field ids go up to {MAX_FIELD_ID}, and those up to {first - 1} are used "
+        "already. The manifest may be damaged; write the rows into a new dataset."
+    )
 
 
 def split_path(path: str) -> list[str]:

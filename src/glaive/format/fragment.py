@@ -11,10 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from glaive.errors import CorruptFileError
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
 
-__all__ = ["LEGACY", "TOMBSTONE", "DataFile", "DeletionFile", "Fragment", "storage_version"]
+__all__ = [
+    "LEGACY",
+    "TOMBSTONE",
+    "DataFile",
+    "DeletionFile",
+    "Fragment",
+    "check_fragment",
+    "storage_version",
+]
 
 TOMBSTONE = -2
 """In place of a field id: the column's data moved to another file."""
@@ -22,6 +31,9 @@ TOMBSTONE = -2
 
 LEGACY = FormatVersion(0, 1)
 """Files of this version say which fields they have, not which columns."""
+
+_TRANSACTION = "the transaction"
+"""Where fragments come from that no manifest lists yet."""
 
 
 def storage_version(major: int, minor: int) -> FormatVersion:
@@ -80,8 +92,15 @@ class DataFile:
         return {one: column for one, column in pairs if one >= 0}
 
     @classmethod
-    def from_wire(cls, wire: table_pb2.DataFile) -> DataFile:
-        """Read the wire message."""
+    def from_wire(cls, wire: table_pb2.DataFile, where: object = _TRANSACTION) -> DataFile:
+        """Read the wire message.
+
+        Raises
+        ------
+        CorruptFileError
+            Its path leads elsewhere than below the folder of data files.
+        """
+        check_file_name(wire.path, "path of a data file", where)
         return cls(
             path=wire.path,
             fields=tuple(wire.fields),
@@ -191,12 +210,19 @@ class Fragment:
         return 0 if self.deletion_file is None else self.deletion_file.rows
 
     @classmethod
-    def from_wire(cls, wire: table_pb2.DataFragment) -> Fragment:
-        """Read the wire message."""
+    def from_wire(cls, wire: table_pb2.DataFragment, where: object = _TRANSACTION) -> Fragment:
+        """Read the wire message.
+
+        Raises
+        ------
+        CorruptFileError
+            As :func:`check_fragment`.
+        """
+        _check_numbers(wire, where)
         deleted = wire.HasField("deletion_file")
         return cls(
             id=wire.id,
-            files=tuple(map(DataFile.from_wire, wire.files)),
+            files=tuple([DataFile.from_wire(one, where) for one in wire.files]),
             physical_rows=wire.physical_rows,
             deletion_file=DeletionFile.from_wire(wire.deletion_file) if deleted else None,
             row_ids=wire.inline_row_ids or None,
@@ -229,3 +255,37 @@ class Fragment:
         if self.created_at_in_column:
             wire.column_created_at_versions.SetInParent()
         return wire
+
+
+def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:
+    """Make sure that what a message says of a fragment can be.
+
+    Raises
+    ------
+    CorruptFileError
+        Its id or its rows are more than a row address can tell, it has more deleted rows than
+        rows, or the path of a file leads elsewhere than below the folder of data files.
+    """
+    _check_numbers(wire, where)
+    for file in wire.files:
+        check_file_name(file.path, "path of a data file", where)
+
+
+def _check_numbers(wire: table_pb2.DataFragment, where: object) -> None:
+    number, rows = wire.id, wire.physical_rows
+    if number > MAX_FRAGMENT_ID or rows > MAX_FRAGMENT_ROWS:
+        raise CorruptFileError(
+            "fragment",
+            expected="an id below 2^32, and at most 2^32 rows",
+            found=f"id {number}, {rows} rows",
+            where=where,
+        )
+    if wire.HasField("deletion_file"):
+        deleted = wire.deletion_file.num_deleted_rows
+        if 0 < rows < deleted:  # releases up to 0.7 left out the rows
+            raise CorruptFileError(
+                f"deleted rows of fragment {number}",
+                expected=f"at most {rows}, its rows",
+                found=f"{deleted}",
+                where=where,
+            )

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
 
 __all__ = ["FragmentColumns"]
@@ -64,13 +65,14 @@ class FragmentColumns:
 
     @cached_property
     def ids(self) -> Int64s:
-        """Id of each fragment. Shape ``(fragments,)``."""
-        return self._numbers("id", self._merged.id)
+        """Id of each fragment, below 2^32. Shape ``(fragments,)``."""
+        return self._within(self._numbers("id", self._merged.id), MAX_FRAGMENT_ID)
 
     @cached_property
     def physical_rows(self) -> Int64s:
-        """Rows in the files of each fragment; 0 where the manifest does not tell."""
-        return self._numbers("physical_rows", self._merged.physical_rows)
+        """Rows in the files of each fragment, 2^32 at most; 0 where the manifest does not tell."""
+        rows = self._numbers("physical_rows", self._merged.physical_rows)
+        return self._within(rows, MAX_FRAGMENT_ROWS)
 
     @property
     def rows_known(self) -> bool:
@@ -79,9 +81,24 @@ class FragmentColumns:
 
     @cached_property
     def deleted_rows(self) -> Int64s:
-        """Deleted rows of each fragment; -1 where only the deletion file tells."""
+        """Deleted rows of each fragment; -1 where only the deletion file tells.
+
+        Not more than the fragment has rows, where the manifest tells these.
+        """
         if not len(self._merged.deletion_file):
             return np.zeros(len(self), np.int64)
+        found, rows = self._deleted_rows(), self.physical_rows
+        wrong = np.flatnonzero((found > rows) & (rows > 0))
+        if len(wrong):
+            raise CorruptFileError(
+                f"deleted rows of fragment {self.ids[wrong[0]]}",
+                expected=f"at most {rows[wrong[0]]}, its rows",
+                found=f"{found[wrong[0]]}",
+                where=self._where,
+            )
+        return found
+
+    def _deleted_rows(self) -> Int64s:
         marked = table_pb2.DeletionColumns()
         marked.deletion_file.num_deleted_rows.append(_MARK)
         raw = self._between(marked)
@@ -98,7 +115,9 @@ class FragmentColumns:
         """Live rows; ``None`` in an old dataset where only the files tell."""
         merged = self._merged
         if not merged.deletion_file and self.rows_known:
-            return sum(merged.physical_rows)
+            total = sum(merged.physical_rows)
+            # Only of more rows in all can one fragment have too many.
+            return total if total <= MAX_FRAGMENT_ROWS else int(self.physical_rows.sum())
         physical, deleted = self.physical_rows, self.deleted_rows
         if len(deleted) and (int(deleted.min()) < 0 or int(physical.min()) == 0):
             return None
@@ -164,6 +183,11 @@ class FragmentColumns:
         marker = mark.SerializeToString()
         return marker + marker.join(self._wire.fragments) if len(self) else b""
 
+    def _within(self, numbers: Int64s, most: int) -> Int64s:
+        if len(numbers) and int(numbers.max()) > most:
+            raise self._beyond()
+        return numbers
+
     def _placed(self, numbers: Any) -> Int64s:
         """The number behind each marker; 0 where there is none, the last of several."""
         flat = np.fromiter(numbers, np.uint64, len(numbers))
@@ -196,5 +220,8 @@ class FragmentColumns:
 
     def _beyond(self) -> CorruptFileError:
         return CorruptFileError(
-            "fragments", expected="ids and row counts below 2^63", found="more", where=self._where
+            "fragments",
+            expected="ids below 2^32, and at most 2^32 rows each",
+            found="more",
+            where=self._where,
         )

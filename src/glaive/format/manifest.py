@@ -28,8 +28,10 @@ from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureErr
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
-from glaive.format.fragment import Fragment
+from glaive.format.fragment import Fragment, check_fragment
 from glaive.format.fragment_columns import FragmentColumns
+from glaive.format.index_section import decode_index_section
+from glaive.format.limits import check_file_name
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
@@ -164,11 +166,16 @@ class Manifest:
 
     @cached_property
     def indices(self) -> list[table_pb2.IndexMetadata]:
-        """Wire entries of the index section, in order."""
+        """Wire entries of the index section, in order, checked.
+
+        Raises
+        ------
+        CorruptFileError
+            As :func:`glaive.format.index_section.decode_index_section`.
+        """
         if self.index_section is None:
             return []
-        section = _parse(table_pb2.IndexSection, self.index_section, "index section", self.where)
-        return list(section.indices)
+        return decode_index_section(self.index_section, self.where)
 
     # --------------------------------------------------------------- fragments
 
@@ -178,15 +185,26 @@ class Manifest:
         return len(self.wire.fragments)
 
     def fragment_wire(self, position: int) -> table_pb2.DataFragment:
-        """The message of the fragment at a position of the list: a new one at each call."""
+        """The message of the fragment at a position of the list, checked: a new one at each call.
+
+        Raises
+        ------
+        CorruptFileError
+            It cannot be parsed, or as :func:`glaive.format.fragment.check_fragment`.
+        """
+        found = self._fragment(position)
+        check_fragment(found, self.where)
+        return found
+
+    def fragment(self, position: int) -> Fragment:
+        """The fragment at a position of the list; errors as for :meth:`fragment_wire`."""
+        return Fragment.from_wire(self._fragment(position), self.where)
+
+    def _fragment(self, position: int) -> table_pb2.DataFragment:
         found: table_pb2.DataFragment = _parse(
             table_pb2.DataFragment, self.wire.fragments[position], "fragment", self.where
         )
         return found
-
-    def fragment(self, position: int) -> Fragment:
-        """The fragment at a position of the list."""
-        return Fragment.from_wire(self.fragment_wire(position))
 
     def fragments(self) -> Iterator[Fragment]:
         """All fragments, in order."""
@@ -249,6 +267,8 @@ def decode_manifest(
     wire = _parse(table_pb2.ManifestOutline, raw, "manifest", where)
     if to_read:
         check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
+    if wire.transaction_file:
+        check_file_name(wire.transaction_file, "name of the transaction's file", where)
     transaction = index_section = None
     if wire.HasField("transaction_section"):
         transaction = bytes(

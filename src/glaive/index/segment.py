@@ -227,15 +227,8 @@ class Segment:
         Raises
         ------
         CorruptFileError
-            The entry has no uuid, or names a base path that the manifest does not have.
+            The entry names a base path that the manifest does not have.
         """
-        if len(entry.uuid.uuid) != 16:
-            raise CorruptFileError(
-                f"uuid of index {entry.name!r}",
-                expected="16 bytes",
-                found=f"{len(entry.uuid.uuid)}",
-                where=manifest.where,
-            )
         base = entry.base_id if entry.HasField("base_id") else None
         return cls(locate_in_base(store, manifest, INDICES, base)[0], entry)
 

@@ -184,7 +184,7 @@ def project(
     """
     last = [name for name, on in zip(_LAST, (with_row_id, with_row_address), strict=True) if on]
     wanted = schema.names if columns is None else columns
-    order = [one for one in wanted if one not in last and one[0] not in last] + last
+    order = [one for one in wanted if _name(one) not in last] + last
     made = _Maker(schema, blobs, nested=nested)
     if nested:
         made.add_tops([one for one in order if isinstance(one, str)])
@@ -196,6 +196,11 @@ def project(
         else:
             made.add_top(one)
     return made.done(inputs)
+
+
+def _name(column: str | tuple[str, str]) -> str:
+    """What a column of the result is called."""
+    return column if isinstance(column, str) else column[0]
 
 
 class _Maker:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.fragment import TOMBSTONE, Fragment
+from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import (
@@ -28,6 +29,7 @@ from glaive.format.rowids import (
 from glaive.types import FormatVersion
 
 __all__ = [
+    "check_fragment_id",
     "copy_of",
     "drop_dead_files",
     "edit_fragments",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _LEGACY: Final = FormatVersion(0, 1)
+_MAX_ROW_ID: Final = 2**64 - 1
 
 Wire = table_pb2.DataFragment
 Created = Callable[[NDArray[np.uint64]], NDArray[np.uint64]]
@@ -166,11 +169,25 @@ def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]
 def _raise_to(wire: table_pb2.ManifestOutline, highest: int) -> None:
     if highest < 0 or (wire.HasField("max_fragment_id") and highest <= wire.max_fragment_id):
         return
-    if highest > 2**32 - 1:
-        raise CorruptFileError(
-            "fragment id", expected="below 2^32", found=f"{highest}", where="the transaction"
-        )
+    check_fragment_id(highest)
     wire.max_fragment_id = highest
+
+
+def check_fragment_id(number: int) -> None:
+    """Make sure that a fragment may be given this id.
+
+    Raises
+    ------
+    CorruptFileError
+        It is above all there can be: damage, as ids are given one after the other.
+    """
+    if number > MAX_FRAGMENT_ID:
+        raise CorruptFileError(
+            "id of a new fragment",
+            expected="below 2^32",
+            found=f"{number}, as the version before says that {number - 1} was given",
+            where="the version being made",
+        )
 
 
 # ------------------------------------------------------ row ids and versions
@@ -192,6 +209,13 @@ def _give_row_ids(
     born = encode_versions([(rows, version)])
     if known < rows:
         start = wire.next_row_id
+        if start + rows - known > _MAX_ROW_ID:
+            raise CorruptFileError(
+                "next row id",
+                expected=f"at most {_MAX_ROW_ID - rows + known}, as {rows - known} rows are added",
+                found=f"{start}",
+                where="the version before",
+            )
         wire.next_row_id = start + rows - known
         fresh = range(start, start + rows - known)
         if known:

@@ -31,7 +31,7 @@ def complete_rows(store: ObjectStore, manifest: Manifest) -> Manifest:
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(manifest.wire)
     for at, fragment in unknown:
-        file = DataFile.from_wire(fragment.files[0])
+        file = DataFile.from_wire(fragment.files[0], manifest.where)
         place, path = locate_data_file(store, manifest, file)
         reader = open_reader(place, path, size=file.size)
         fragment.physical_rows = reader.num_rows

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
-from glaive.format.fields import Field, LanceSchema
+from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_NAME
 from glaive.format.manifest import Manifest
@@ -195,7 +194,7 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
     snapshot = dataset.snapshot
     manifest = snapshot.manifest
     schema = manifest.schema
-    ids = count(first_new_id(manifest))
+    ids = new_field_ids(first_new_id(manifest))
     made = {number: _field(schema, changes, number, ids) for number in changes.types}
     # Files get the names of before: they are the same for whoever reads by id.
     fields, parts = [], []

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 
 import pyarrow as pa
 
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import SchemaError, UnsupportedFeatureError
-from glaive.format.fields import Field, LanceSchema
+from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.manifest import Manifest
 from glaive.types import FormatVersion
 
@@ -54,7 +53,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     Raises
     ------
     SchemaError
-        A name is taken or cannot be one, or Lance has no such type.
+        A name is taken or cannot be one, Lance has no such type, or the ids are used up.
     UnsupportedFeatureError
         Files of this format cannot add members to a struct.
     """
@@ -62,7 +61,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     if manifest.data_format >= _GROWING_STRUCTS:
         new = with_blob_type(new)
     check_names([name for name in new.names if name not in old.names])
-    ids = count(first_new_id(manifest))
+    ids = new_field_ids(first_new_id(manifest))
     wanted = {one.name: one for one in LanceSchema.from_arrow(new).fields}
     fields, added = [], []
     for field in old.fields:

@@ -124,7 +124,8 @@ def _referenced_branches(
     """Branches that begin at versions which the policy names, the newest version first."""
     own = branch_of(dataset.manifest)
     branches = list_branches(root_store(dataset.store, own))
-    chain = () if own is None else branches[own].identifier
+    mine = None if own is None else branches.get(own)  # a copy of a branch stands for itself
+    chain = () if mine is None else mine.identifier
     versions = [one.version for one in list_versions(dataset.store)]
     kept = set(versions[len(versions) - (policy.retain_versions or 0) :])
     before = datetime.now(UTC) - policy.age

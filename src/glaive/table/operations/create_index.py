@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from glaive.format.index_section import check_entry
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -70,6 +71,8 @@ class CreateIndex(TableOperation):
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.CreateIndex) -> Self:
         """Read the wire message."""
+        for entry in (*message.new_indices, *message.removed_indices):
+            check_entry(entry, "the transaction")
         return cls(new=tuple(message.new_indices), removed=tuple(message.removed_indices))
 
     def to_wire(self) -> Any:

@@ -12,10 +12,16 @@ from typing import Any, ClassVar, Self
 from glaive.errors import CorruptFileError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.index_section import check_uuid
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of, edit_fragments, mark_file_versions
+from glaive.table.assign import (
+    check_fragment_id,
+    copy_of,
+    edit_fragments,
+    mark_file_versions,
+)
 from glaive.table.indices import encode_indices, remap, rewritten_under
 from glaive.table.others import conflict_on, overlap, unknown
 from glaive.table.protocol import (
@@ -83,6 +89,9 @@ class Rewrite(TableOperation):
         groups = [(group.old_fragments, group.new_fragments) for group in message.groups]
         if message.old_fragments:
             groups.append((message.old_fragments, message.new_fragments))
+        for one in message.rewritten_indices:
+            check_uuid(one.old_id, "uuid of a rewritten index", "the transaction")
+            check_uuid(one.new_id, "uuid of a rewritten index", "the transaction")
         return cls(
             groups=tuple(
                 RewriteGroup(
@@ -186,6 +195,7 @@ def _placed(
     following = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
     if not fragment.id:
         one.id = following
+    check_fragment_id(one.id)
     wire.max_fragment_id = max(one.id, following - 1)
     if stable and one.WhichOneof("row_id_sequence") is None:
         raise CorruptFileError(
