@@ -260,12 +260,12 @@ def test_deletions_beyond_the_rows_are_damage(place: Path, change: str, kind: st
     dataset = glaive.dataset(place)
     (path,) = (place / "_deletions").glob("0-*")
     if kind == "arrow":
-        rows = pa.array(np.array([2, 10], np.uint32))
+        rows = pa.array(np.array([10], np.uint32))
         schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
         with pa.ipc.new_file(path, schema) as file:
             file.write_batch(pa.record_batch([rows], schema=schema))
     else:
-        path.with_suffix(".bin").write_bytes(BitMap([2, 10]).serialize())
+        path.with_suffix(".bin").write_bytes(BitMap([10]).serialize())
 
         def mark(wire: Any) -> None:
             first = dataset.manifest.fragment_wire(0)
@@ -274,7 +274,7 @@ def test_deletions_beyond_the_rows_are_damage(place: Path, change: str, kind: st
 
         rewritten(place, mark)
     before, dataset = contents(place), glaive.dataset(place)
-    with pytest.raises(CorruptFileError, match=r"10|11") as caught:
+    with pytest.raises(CorruptFileError, match="offsets below 10, found 10") as caught:
         CHANGES[change](dataset)
     assert path.stem in str(caught.value)
     assert contents(place) == before

@@ -32,7 +32,7 @@ ROWS = 4000
 def lineage(store: LocalStore, manifest: Manifest, what: Any) -> list[int]:
     live = []
     for one in manifest.fragments():
-        values = load_lineage(store, manifest, one, what)
+        values = load_lineage(store, manifest, one, what).all(store.uri)
         assert len(values) == one.physical_rows
         live.append(values)
     return np.concatenate(live).tolist()
@@ -76,7 +76,8 @@ def test_rows_are_found_by_hidden_ids(place: Path) -> None:
     store = LocalStore(place)
     manifest = open_latest(store)
     index = RowIdIndex(
-        manifest, lambda at: load_lineage(store, manifest, manifest.fragment(at), "row_ids")
+        manifest,
+        lambda at: load_lineage(store, manifest, manifest.fragment(at), "row_ids").all(store.uri),
     )
     ids = np.array([3, 10, 0, 3999, 10, 77_777], np.uint64)
     fragment, row = index.locate(ids, lambda _: None)

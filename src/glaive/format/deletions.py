@@ -16,18 +16,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.arrow_numbers import read_numbers
 
-__all__ = ["BITMAP_FROM", "decode_deletions", "encode_deletions"]
+__all__ = ["BITMAP_FROM", "MOST_DELETED", "decode_deletions", "encode_deletions"]
 
 BITMAP_FROM: Final = 5000
 """Deleted rows from which on a file is a bitmap instead of an Arrow file."""
+
+MOST_DELETED: Final = 1 << 27
+"""Deleted rows of one fragment at most: they take 20 bytes each when the fragment is read."""
 
 _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
 def decode_deletions(
-    data: pa.Buffer, *, bitmap: bool, rows: int, where: object
+    data: pa.Buffer, *, bitmap: bool, rows: int, count: int | None = None, where: object
 ) -> NDArray[np.uint32]:
     """Deleted offsets, ascending, each once.
 
@@ -39,17 +43,32 @@ def decode_deletions(
         Whether it is a roaring bitmap, else an Arrow file.
     rows
         Physical rows of the fragment; every offset is below.
+    count
+        Deleted rows as the manifest has them; ``None`` in old datasets, where only the file tells.
 
     Raises
     ------
     CorruptFileError
-        The file cannot be parsed or names a row the fragment does not have.
+        The file cannot be parsed, holds another number of rows, or names a row that the fragment
+        does not have.
+    UnsupportedFeatureError
+        More rows are deleted than this reader holds.
+
+    Notes
+    -----
+    A few bytes can stand for any number of rows: they are counted before they are made.
     """
+    most = rows if count is None else min(rows, count)
     if bitmap:
-        return _from_bitmap(data, rows, where)
-    offsets = _from_arrow(data, where)
-    if len(offsets):
-        _check_highest(int(offsets[-1]), rows, where)
+        offsets = _from_bitmap(data, rows, most, where)
+    else:
+        offsets = read_numbers(data, "row_id", most, where)
+        if not (offsets[1:] > offsets[:-1]).all():
+            offsets = np.unique(offsets)
+        if len(offsets):
+            _check_highest(int(offsets[-1]), rows, where)
+    if count is not None and len(offsets) != count:
+        raise _miscounted(f"{count}", len(offsets), where)
     return offsets
 
 
@@ -70,24 +89,7 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _from_arrow(data: pa.Buffer, where: object) -> NDArray[np.uint32]:
-    try:
-        reader = pa.ipc.open_file(pa.BufferReader(data))
-        if reader.schema.equals(_SCHEMA):
-            table = reader.read_all()
-            table.validate()
-            return np.unique(table.column(0).to_numpy())
-        found = str(reader.schema)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(
-            "deletion file", expected="an Arrow file", found=str(error), where=where
-        ) from error
-    raise CorruptFileError(
-        "deletion file", expected="a column row_id: uint32 not null", found=found, where=where
-    )
-
-
-def _from_bitmap(data: pa.Buffer, rows: int, where: object) -> NDArray[np.uint32]:
+def _from_bitmap(data: pa.Buffer, rows: int, most: int, where: object) -> NDArray[np.uint32]:
     from pyroaring import BitMap
 
     try:
@@ -97,9 +99,19 @@ def _from_bitmap(data: pa.Buffer, rows: int, where: object) -> NDArray[np.uint32
             "deletion file", expected="a roaring bitmap", found=str(error), where=where
         ) from error
     if bitmap:
-        # Few bytes can stand for billions of rows: look before making them.
         _check_highest(bitmap.max(), rows, where)
+    if len(bitmap) > most:
+        raise _miscounted(f"at most {most}", len(bitmap), where)
+    if len(bitmap) > MOST_DELETED:
+        raise UnsupportedFeatureError(
+            f"{len(bitmap)} rows of one fragment are deleted (in {where}); this reader holds "
+            f"{MOST_DELETED} at most. Compact the dataset with the library that wrote it."
+        )
     return np.asarray(bitmap.to_array(), dtype=np.uint32)
+
+
+def _miscounted(expected: str, found: int, where: object) -> CorruptFileError:
+    return CorruptFileError("deleted rows", expected=expected, found=f"{found}", where=where)
 
 
 def _check_highest(highest: int, rows: int, where: object) -> None:

@@ -8,6 +8,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from glaive.errors import CorruptFileError
@@ -81,6 +82,21 @@ class DataFile:
         if not self.column_indices and self.version == LEGACY:
             lowest = min((one for one in self.fields if one >= 0), default=0)
             return {one: one - lowest for one in self.fields if one >= 0}
+        return {one: column for one, column in self._pairs() if one >= 0}
+
+    def column_of(self, field_id: int) -> int | None:
+        """Physical column of a field, hidden ones too; ``None`` where the file has it not.
+
+        Raises
+        ------
+        CorruptFileError
+            There are not as many columns as fields.
+        """
+        if field_id not in self.fields:
+            return None
+        return next((column for one, column in self._pairs() if one == field_id), None)
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
         if len(self.fields) != len(self.column_indices):
             raise CorruptFileError(
                 "columns of a data file",
@@ -88,8 +104,7 @@ class DataFile:
                 found=f"{len(self.column_indices)}",
                 where=self.path,
             )
-        pairs = zip(self.fields, self.column_indices, strict=True)
-        return {one: column for one, column in pairs if one >= 0}
+        return zip(self.fields, self.column_indices, strict=True)
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFile, where: object = _TRANSACTION) -> DataFile:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.pb import table_pb2
-from glaive.format.rowids import decode_segment, segment_bounds
+from glaive.format.row_id_segments import SegmentValues, segment_bounds
 
 __all__ = ["RowSegments", "read_segments"]
 
@@ -47,7 +47,7 @@ class RowSegments:
     first
         Physical row of the first id.
     other
-        By position here, the segments that are no ranges: their message or their ids.
+        By position here, the segments that are no ranges: their message or their values.
     """
 
     start: UInt64s
@@ -73,26 +73,20 @@ class RowSegments:
             if at not in self.other:
                 continue
             here = slice(first, first + count)
-            values = self._values(at)
-            order = np.argsort(values, kind="stable")
-            place = np.searchsorted(values, ids[which[here]], sorter=order)
-            place = order[np.minimum(place, len(values) - 1)]
             keep = np.ones(len(row), np.bool_) if keep is None else keep
-            keep[here] = values[place] == ids[which[here]]
-            row[here] = place
+            row[here], keep[here] = self._values(at).find(ids[which[here]])
         row += self.first[segment]
         fragment = self.fragment[segment]
         if keep is None:
             return which, fragment, row
         return which[keep], fragment[keep], row[keep]
 
-    def _values(self, at: int) -> UInt64s:
+    def _values(self, at: int) -> SegmentValues:
         found = self.other[at]
-        if not isinstance(found, np.ndarray):
-            # Threads that come at the same time make the same array.
-            found = self.other[at] = decode_segment(found, where=self.where)
-        values: UInt64s = found
-        return values
+        if not isinstance(found, SegmentValues):
+            # Threads that come at the same time make the same values.
+            found = self.other[at] = SegmentValues.of(found, where=self.where)
+        return found
 
 
 def read_segments(
@@ -156,7 +150,8 @@ def _segments(
     if sequence is None and column is not None:
         ids = column(position)
         if len(ids):
-            yield int(ids.min()), int(ids.max()) + 1, 0, ids
+            end = min(int(ids.max()) + 1, 2**64 - 1)
+            yield int(ids.min()), end, 0, SegmentValues(ids)
         return
     row = 0
     for segment in _sequence(sequence or b"", where).segments:

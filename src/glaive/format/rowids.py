@@ -17,77 +17,170 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.limits import MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
+from glaive.format.row_id_segments import SegmentValues, segment_length
 
 __all__ = [
+    "MOST_AT_ONCE",
+    "RowValues",
+    "check_at_once",
     "concatenate_row_ids",
     "concatenate_versions",
     "count_row_ids",
     "decode_row_ids",
-    "decode_segment",
     "decode_versions",
     "encode_row_ids",
     "encode_version_array",
     "encode_versions",
-    "segment_bounds",
     "select_row_ids",
     "select_versions",
 ]
 
+UInt64s = NDArray[np.uint64]
+
 _RANGE_BYTES: Final = 24
 """What a range costs in the comparison of forms."""
 
-_MOST_ROWS: Final = 2**32
-"""Rows of a fragment: its part of a row address has 32 bits."""
+MOST_AT_ONCE: Final = 1 << 27
+"""Rows whose numbers are held at once, at most: a GiB of them."""
+
+_EXPANDED_ROWS: Final = 1 << 21
+"""Rows up to which all numbers are made when some are asked for: looking them up is quicker."""
 
 
-def decode_row_ids(data: bytes, rows: int, *, where: object) -> NDArray[np.uint64]:
-    """Row id of each of ``rows`` physical rows.
+class RowValues:
+    """A number for each physical row of a fragment: its id, or a version.
+
+    The numbers of all rows are made by :meth:`all` only: a few bytes can stand for any number
+    of them. Safe to share between threads.
+    """
+
+    __slots__ = ("_base", "_ends", "_expanded", "_other", "_step", "rows")
+
+    def __init__(
+        self, lengths: Sequence[int], base: UInt64s, step: int, other: Mapping[int, SegmentValues]
+    ) -> None:
+        self._ends = np.cumsum(np.array(lengths, np.int64))
+        self.rows = int(self._ends[-1]) if len(lengths) else 0
+        # Value of row r in part i: base[i] + step * r, where the part is not among others.
+        self._base, self._step, self._other = base, step, other
+        self._expanded: UInt64s | None = None
+
+    @classmethod
+    def of_row_ids(cls, data: bytes, rows: int, *, where: object) -> Self:
+        """The row ids of a sequence.
+
+        Raises
+        ------
+        CorruptFileError
+            The sequence cannot be parsed or does not hold ``rows`` values.
+        """
+        segments = _parse(table_pb2.RowIdSequence, data, where).segments
+        lengths = [segment_length(one, where) for one in segments]
+        _check_rows(sum(lengths), rows, "row ids", where)
+        other = {
+            at: SegmentValues.of(one, where=where)
+            for at, one in enumerate(segments)
+            if one.WhichOneof("segment") != "range"
+        }
+        starts = np.array([one.range.start for one in segments], np.uint64)
+        before = np.cumsum([0, *lengths])[:-1].astype(np.uint64)
+        return cls(lengths, starts - before, 1, other)
+
+    @classmethod
+    def of_versions(cls, data: bytes, rows: int, *, where: object) -> Self:
+        """The versions of a sequence; errors as for :meth:`of_row_ids`."""
+        runs = _parse(table_pb2.RowDatasetVersionSequence, data, where).runs
+        lengths = [segment_length(run.span, where) for run in runs]
+        _check_rows(sum(lengths), rows, "row versions", where)
+        return cls(lengths, np.array([run.version for run in runs], np.uint64), 0, {})
+
+    @classmethod
+    def constant(cls, value: int, rows: int) -> Self:
+        """One number for all rows."""
+        return cls([rows], np.array([value], np.uint64), 0, {})
+
+    @classmethod
+    def listed(cls, values: UInt64s) -> Self:
+        """Numbers that are at hand."""
+        made = cls([len(values)], np.zeros(1, np.uint64), 1, {0: SegmentValues(values)})
+        made._expanded = values
+        return made
+
+    def at(self, rows: NDArray[np.integer]) -> UInt64s:
+        """The numbers of these physical rows, each below :attr:`rows`."""
+        places = rows.astype(np.int64, copy=False)
+        if self._expanded is not None:
+            return self._expanded[places]
+        if len(self._ends) == 1 and not self._other:
+            first = self._base[0]
+            if self._step:
+                return places.astype(np.uint64) + first
+            return np.full(len(places), first)
+        if self.rows > _EXPANDED_ROWS:
+            return self._parts_at(places)
+        found = self._expanded = self._parts_at(np.arange(self.rows))
+        return found[places]
+
+    def _parts_at(self, places: NDArray[np.int64]) -> UInt64s:
+        part = np.searchsorted(self._ends, places, side="right")
+        values = self._base[part]
+        if self._step:
+            values = values + places.astype(np.uint64)
+        if not self._other or not len(part):
+            return values
+        order = np.argsort(part, kind="stable")
+        part = part[order]
+        edges = np.flatnonzero(part[1:] != part[:-1]) + 1
+        for here in np.split(order, edges):
+            at = int(np.searchsorted(self._ends, places[here[0]], side="right"))
+            segment = self._other.get(at)
+            if segment is not None:
+                first = int(self._ends[at - 1]) if at else 0
+                values[here] = segment.at(places[here] - first)
+        return values
+
+    def all(self, where: object) -> UInt64s:
+        """The numbers of all rows.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            They are more than :data:`MOST_AT_ONCE`.
+        """
+        if self._expanded is not None:
+            return self._expanded
+        check_at_once(self.rows, where)
+        return self._parts_at(np.arange(self.rows))
+
+
+def check_at_once(rows: int, where: object) -> None:
+    """Refuse to hold a number for each of so many rows.
 
     Raises
     ------
-    CorruptFileError
-        The sequence cannot be parsed or does not hold ``rows`` values.
+    UnsupportedFeatureError
+        They are more than :data:`MOST_AT_ONCE`.
     """
-    segments = _parse(table_pb2.RowIdSequence, data, where).segments
-    _check_rows(sum(_length(one, where) for one in segments), rows, "row ids", where)
-    parts = [_decode(one, where) for one in segments]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    if rows > MOST_AT_ONCE:
+        raise UnsupportedFeatureError(
+            f"row ids or versions of {rows} rows of one fragment (in {where}): at most "
+            f"{MOST_AT_ONCE} are held at once. Write the dataset with smaller fragments."
+        )
 
 
-def decode_segment(segment: table_pb2.U64Segment, *, where: object) -> NDArray[np.uint64]:
-    """Values of one segment, which :func:`segment_bounds` has checked."""
-    return _decode(segment, where)
-
-
-def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int, int, int]:
-    """Lowest value of a segment, the first one after the highest, and the number of values.
-
-    Of a range with values missing the bounds are those of the range.
-
-    Raises
-    ------
-    CorruptFileError
-        Parts of the segment do not fit each other.
-    """
-    length = _length(segment, where)
-    _check_rows(length, length, "row ids", where)
-    form = str(segment.WhichOneof("segment"))
-    if form not in ("sorted_array", "array"):
-        part = getattr(segment, form)
-        return part.start, part.end, length
-    values = _decode_array(getattr(segment, form))
-    if not len(values):
-        return 0, 0, 0
-    return int(values.min()), min(int(values.max()) + 1, 2**64 - 1), length
+def decode_row_ids(data: bytes, rows: int, *, where: object) -> UInt64s:
+    """Row id of each of ``rows`` physical rows; see :class:`RowValues` for errors."""
+    return RowValues.of_row_ids(data, rows, where=where).all(where)
 
 
 def count_row_ids(data: bytes, *, where: object) -> int:
@@ -100,7 +193,8 @@ def count_row_ids(data: bytes, *, where: object) -> int:
     """
     if not data:
         return 0
-    return sum(_length(one, where) for one in _parse(table_pb2.RowIdSequence, data, where).segments)
+    segments = _parse(table_pb2.RowIdSequence, data, where).segments
+    return sum(segment_length(one, where) for one in segments)
 
 
 def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
@@ -112,7 +206,7 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
         As :func:`decode_row_ids`.
     """
     segments = _parse(table_pb2.RowIdSequence, data, where).segments
-    lengths = [_length(one, where) for one in segments]
+    lengths = [segment_length(one, where) for one in segments]
     _check_rows(sum(lengths), rows, "row ids", where)
     if len(kept) == rows:
         return data
@@ -125,9 +219,8 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
         if last - first == length:
             chosen.append(one)
         elif first < last:
-            chosen.append(
-                _encode(_decode(one, where)[kept[first:last].astype(np.int64) + length - end])
-            )
+            places = kept[first:last].astype(np.int64) + length - end
+            chosen.append(_encode(SegmentValues.of(one, where=where).at(places)))
     return table_pb2.RowIdSequence(segments=chosen).SerializeToString()
 
 
@@ -178,19 +271,9 @@ def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:
     return table_pb2.RowIdSequence(segments=[segment]).SerializeToString()
 
 
-def decode_versions(data: bytes, rows: int, *, where: object) -> NDArray[np.uint64]:
-    """Dataset version of each of ``rows`` physical rows.
-
-    Raises
-    ------
-    CorruptFileError
-        The sequence cannot be parsed or does not hold ``rows`` values.
-    """
-    runs = _parse(table_pb2.RowDatasetVersionSequence, data, where).runs
-    lengths = [_length(run.span, where) for run in runs]
-    _check_rows(sum(lengths), rows, "row versions", where)
-    versions = np.array([run.version for run in runs], np.uint64)
-    return np.repeat(versions, lengths)
+def decode_versions(data: bytes, rows: int, *, where: object) -> UInt64s:
+    """Dataset version of each of ``rows`` physical rows; see :class:`RowValues` for errors."""
+    return RowValues.of_versions(data, rows, where=where).all(where)
 
 
 def encode_versions(runs: Sequence[tuple[int, int]]) -> bytes:
@@ -225,109 +308,12 @@ def _parse(kind: Any, data: bytes, where: object) -> Any:
 
 
 def _check_rows(found: int, rows: int, what: str, where: object) -> None:
-    if rows > _MOST_ROWS:
+    if rows > MAX_FRAGMENT_ROWS:
         raise CorruptFileError(
             what, expected="those of at most 2^32 rows", found=f"{rows}", where=where
         )
     if found != rows:
         raise CorruptFileError(what, expected=f"{rows} values", found=f"{found}", where=where)
-
-
-# ------------------------------------------------------------------- decoding
-
-
-def _length(segment: Any, where: object) -> int:
-    """Values of a segment; its parts are checked against each other here."""
-    form = segment.WhichOneof("segment")
-    if form in ("sorted_array", "array"):
-        return _array_length(getattr(segment, form), where)
-    if form is None:
-        raise CorruptFileError(
-            "row id segment", expected="one of the five forms", found="none", where=where
-        )
-    part = getattr(segment, form)
-    size = int(part.end) - int(part.start)
-    if size < 0:
-        raise CorruptFileError(
-            "row id range", expected="start ≤ end", found=f"{part.start}..{part.end}", where=where
-        )
-    if form == "range_with_holes":
-        holes = _array_length(part.holes, where)
-        if holes > size:
-            raise CorruptFileError(
-                "holes of a row id range", expected=f"≤ {size}", found=f"{holes}", where=where
-            )
-        return size - holes
-    if form == "range_with_bitmap":
-        if len(part.bitmap) != (size + 7) // 8:
-            raise CorruptFileError(
-                "bitmap of a row id range",
-                expected=f"{(size + 7) // 8} bytes",
-                found=f"{len(part.bitmap)}",
-                where=where,
-            )
-        return int(_bits(part.bitmap, size).sum())
-    return size
-
-
-def _array_length(array: Any, where: object) -> int:
-    form = array.WhichOneof("array")
-    if form is None:
-        return 0
-    width, data = {
-        "u16_array": (2, array.u16_array.offsets),
-        "u32_array": (4, array.u32_array.offsets),
-        "u64_array": (8, array.u64_array.values),
-    }[form]
-    if len(data) % width:
-        raise CorruptFileError(
-            "array of row ids",
-            expected=f"a multiple of {width} bytes",
-            found=f"{len(data)}",
-            where=where,
-        )
-    return len(data) // width
-
-
-def _decode(segment: Any, where: object) -> NDArray[np.uint64]:
-    form = segment.WhichOneof("segment")
-    part = getattr(segment, form)
-    if form in ("sorted_array", "array"):
-        return _decode_array(part)
-    if form == "range":
-        return np.arange(part.start, part.end, dtype=np.uint64)
-    size = int(part.end) - int(part.start)
-    if form == "range_with_bitmap":
-        kept = np.flatnonzero(_bits(part.bitmap, size)).astype(np.uint64)
-        return kept + np.uint64(part.start)
-    holes = _decode_array(part.holes)
-    inside = (holes >= part.start) & (holes < part.end)
-    present = np.ones(size, bool)
-    present[(holes[inside] - np.uint64(part.start)).astype(np.int64)] = False
-    values = np.flatnonzero(present).astype(np.uint64) + np.uint64(part.start)
-    if len(values) != size - len(holes):
-        raise CorruptFileError(
-            "holes of a row id range",
-            expected=f"different values of {part.start}..{part.end}",
-            found="others or repeated ones",
-            where=where,
-        )
-    return values
-
-
-def _bits(bitmap: bytes, size: int) -> NDArray[np.uint8]:
-    return np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little", count=size)
-
-
-def _decode_array(array: Any) -> NDArray[np.uint64]:
-    form = array.WhichOneof("array")
-    if form is None:
-        return np.empty(0, np.uint64)
-    part = getattr(array, form)
-    if form == "u64_array":
-        return np.frombuffer(part.values, "<u8").astype(np.uint64)
-    offsets = np.frombuffer(part.offsets, "<u2" if form == "u16_array" else "<u4")
-    return offsets.astype(np.uint64) + np.uint64(part.base)
 
 
 # ------------------------------------------------------------------- encoding

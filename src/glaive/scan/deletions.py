@@ -15,6 +15,9 @@ from glaive.kernels.strings import Strings
 
 __all__ = ["LiveRows"]
 
+_KEPT_ROWS = 1 << 24
+"""Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
+
 
 class LiveRows:
     """Which physical rows are there: made once per deletion file and shared.
@@ -27,7 +30,7 @@ class LiveRows:
         Physical rows of the fragment.
     """
 
-    __slots__ = ("_before", "_bits", "_mask", "deleted", "rows")
+    __slots__ = ("_before", "_kept", "_windows", "deleted", "rows")
 
     def __init__(self, deleted: NDArray[np.uint32], rows: int) -> None:
         self.deleted = deleted.astype(np.int64)
@@ -35,12 +38,9 @@ class LiveRows:
         # Live rows before each deleted one, ascending: live row k stands behind as many
         # deleted rows as there are entries ≤ k.
         self._before = self.deleted - np.arange(len(deleted))
-        keep = np.ones(rows, np.uint8)
-        keep[deleted] = 0
-        # Loops read whole words, a little beyond the last bit.
-        self._bits = np.append(np.packbits(keep, bitorder="little"), np.zeros(16, np.uint8))
-        bits = pa.py_buffer(self._bits.data)
-        self._mask: pa.Array[Any] = pa.Array.from_buffers(pa.bool_(), rows, [None, bits])
+        # Bits of windows, not of all rows: how many these are, only the manifest says.
+        self._windows: dict[tuple[int, int], Gone] = {}
+        self._kept = 0
 
     @property
     def count(self) -> int:
@@ -49,8 +49,8 @@ class LiveRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes."""
-        return self.rows // 8 + 16 + 2 * self.deleted.nbytes
+        """Memory held, in bytes, about."""
+        return min(self.rows, _KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
 
     def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
@@ -77,8 +77,7 @@ class LiveRows:
         if isinstance(gone, tuple):
             first, last = gone
             return [array.slice(first - start, last - first) for array in arrays]
-        mask = self._mask.slice(start, stop - start)
-        return [_without(array, gone, mask) for array in arrays]
+        return [_without(array, gone) for array in arrays]
 
     def read(self, column: BoundColumn, start: int, stop: int) -> pa.Array:
         """Read physical rows ``start`` to ``stop`` of a column, the deleted ones left out."""
@@ -89,7 +88,7 @@ class LiveRows:
         found = column.read_live(start, stop, gone)
         if found is not None:
             return found
-        return _without(column.read(start, stop), gone, self._mask.slice(start, stop - start))
+        return _without(column.read(start, stop), gone)
 
     def _gone(self, start: int, stop: int) -> Gone | tuple[int, int]:
         """What is gone of a range, or the part that stays, where it is one."""
@@ -103,18 +102,27 @@ class LiveRows:
                 return end, stop
             if end == stop:
                 return start, begin
-        return Gone(self.deleted[first:last], start, stop - start, self._bits)
+        found = self._windows.get((start, stop))
+        if found is None:
+            found = Gone(self.deleted[first:last], start, stop - start)
+            found.bits()  # made before other threads see it
+            self._kept += stop - start
+            if self._kept > _KEPT_ROWS:
+                self._windows.clear()
+                self._kept = stop - start
+            self._windows[start, stop] = found
+        return found
 
 
-def _without(array: Any, gone: Gone, mask: pa.Array) -> pa.Array:
-    """The rows of an array that stay; ``mask`` says the same to Arrow, for nested types."""
+def _without(array: Any, gone: Gone) -> pa.Array:
+    """The rows of an array that stay."""
     from glaive.encodings.arrays.binary import offset_bits
 
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _without(array.storage, gone, mask))
+        return pa.ExtensionArray.from_storage(kind, _without(array.storage, gone))
     if pa.types.is_dictionary(kind):
-        indices = _without(array.indices, gone, mask)
+        indices = _without(array.indices, gone)
         return pa.DictionaryArray.from_arrays(
             indices, array.dictionary, ordered=kind.ordered, safe=False
         )
@@ -123,6 +131,9 @@ def _without(array: Any, gone: Gone, mask: pa.Array) -> pa.Array:
     known = text or ((plain or pa.types.is_fixed_size_binary(kind)) and kind.bit_width)
     validity, *parts = array.buffers()
     if not known or any(part is None for part in parts):
+        bits, begin = gone.bits()
+        buffers = [None, pa.py_buffer(bits.data)]
+        mask: Any = pa.Array.from_buffers(pa.bool_(), gone.rows, buffers, 0, begin)
         filtered: pa.Array = array.filter(mask)
         return filtered
     first, rows = array.offset, len(array)

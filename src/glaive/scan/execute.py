@@ -30,7 +30,7 @@ from glaive.scan.plan import (
     windows,
 )
 from glaive.scan.small import SmallFragments, find_small
-from glaive.scan.view import View
+from glaive.scan.view import View, bare_batch
 from glaive.types import ByteRange, RowRange
 
 __all__ = ["as_table", "pieces", "read_table", "rebatch", "stream"]
@@ -110,8 +110,7 @@ def _windows_as_batches(
 ) -> Iterator[pa.RecordBatch]:
     if not view.projection.outputs:
         for rows in plan.ranges:
-            count = _count_live(view, rows)
-            yield pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
+            yield bare_batch(_count_live(view, rows))
         return
     for found, counts in _portions(view, plan, options):
         if isinstance(found, pa.RecordBatch):

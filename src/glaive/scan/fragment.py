@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import as_buffer, number_array, pack_flags
+from glaive.arrow.build import all_null
 from glaive.arrow.extensions import to_type
 from glaive.encodings.protocol import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
@@ -176,6 +177,8 @@ def bind_fragment(
         entry = fragment.files[0]
         column_of = _columns(entry)
         if column_of.keys() >= projection.leaves:  # the usual case: all in one file
+            if not projection.leaves:
+                snapshot.check_rows(fragment, announce=announce)
             file = snapshot.open_file(entry, announce=announce)
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
@@ -219,6 +222,8 @@ def _bind_several(
         reader = snapshot.open_file(entry, announce=announce)
         bound[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
         readers.append(reader.reader)
+    if not bound:
+        snapshot.check_rows(fragment, announce=announce)
     left = {at: iter(columns.columns) for at, columns in bound.items()}
     columns: list[BoundColumn] = []
     for field, files in zip(projection.fields, parts, strict=True):
@@ -303,10 +308,10 @@ class _NullColumn(Searchable):
         return np.array([0, self.num_rows], np.int64)
 
     def read(self, start: int, stop: int) -> Any:
-        return pa.nulls(stop - start, self.field.type)
+        return all_null(self.field.type, stop - start)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
-        return pa.nulls(len(rows), self.field.type)
+        return all_null(self.field.type, len(rows))
 
     plan_read = read
     plan_take = take
@@ -343,7 +348,7 @@ def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
             if at >= 0:
                 found.append(array.field(at))
         if not found:
-            members.append(pa.nulls(len(arrays[0]), member.type))
+            members.append(all_null(member.type, len(arrays[0])))
         else:
             members.append(found[0] if len(found) == 1 else _merge(member.type, found))
     first = arrays[0]

@@ -20,7 +20,7 @@ from glaive.scan.ordered import ordered_table
 from glaive.scan.plan import plan_scan
 from glaive.scan.search import Search
 from glaive.scan.system import SYSTEM_COLUMNS
-from glaive.scan.view import View, Views
+from glaive.scan.view import View, Views, bare_batch
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
@@ -90,10 +90,7 @@ class Query:
                 for chunk in picked.chunks(stream=True)
             )
         else:
-            batches = (
-                pa.RecordBatch.from_struct_array(pa.nulls(len(chunk[0]), pa.struct([])))
-                for chunk in picked.chunks(stream=True)
-            )
+            batches = (bare_batch(len(chunk[0])) for chunk in picked.chunks(stream=True))
         return rebatch(batches, self.options)
 
     def count(self) -> int:

@@ -40,9 +40,12 @@ _MOST = 1024
 _MOST_BYTES = 8 * 1024 * 1024
 """Fragments and bytes read at a time."""
 
+_MOST_DECODED = 256 * 1024 * 1024
+"""Bytes that they are decoded, about: a few bytes can stand for any number of rows."""
+
 _LARGE_BYTES = 16 * 1024 * 1024
 _LARGE_DECODED = 32 * 1024 * 1024
-"""The same, and decoded bytes about, for those who keep as much waiting anyway."""
+"""The same, for those who keep as much waiting anyway."""
 
 _WHOLE_BYTES = 512 * 1024
 """Bytes of a file that counts as small when all of its columns are read."""
@@ -53,9 +56,6 @@ class _Room(NamedTuple):
 
     size: int
     rows: int
-
-
-_USUAL = _Room(_MOST_BYTES, 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,19 @@ def find_small(
     """
     if len(ranges) < _FEWEST or view.projection.presented:
         return [ranges]
+    width = sum(value_bytes(field.to_arrow().type) for field in view.projection.fields) or 8
     if large:
-        width = sum(value_bytes(field.to_arrow().type) for field in view.projection.fields)
         return list(_parts(view, ranges, _Room(_LARGE_BYTES, _LARGE_DECODED // width)))
+    room = _Room(_MOST_BYTES, _MOST_DECODED // width)
     memo = view.snapshot.memo
     if ranges is not memo.get("rows"):  # not all there is: hardly asked for again
-        return list(_parts(view, ranges, _USUAL))
+        return list(_parts(view, ranges, room))
     key = ("small", view.projection.leaves)
     found: list[SmallFragments | Sequence[FragmentRows]] | None = memo.get(key)
     if found is None:
         if len(memo) > _KEPT:
             memo.clear()
-        found = memo[key] = list(_parts(view, ranges, _USUAL))
+        found = memo[key] = list(_parts(view, ranges, room))
     return found
 
 

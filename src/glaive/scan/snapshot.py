@@ -22,10 +22,13 @@ from glaive.table.deletions import load_deletions
 from glaive.table.lineage import load_lineage
 from glaive.table.rowids import RowIdIndex
 
-__all__ = ["Snapshot"]
+__all__ = ["MOST_UNSEEN", "Snapshot"]
 
 _FEW = 8
 """Fragments that are looked up one by one."""
+
+MOST_UNSEEN = 1 << 26
+"""Rows without any file, of which all columns are null: only the manifest says how many."""
 
 
 class Snapshot:
@@ -88,7 +91,8 @@ class Snapshot:
 
         def column(position: int) -> NDArray[np.uint64]:
             fragment = self.manifest.fragment(position)
-            return load_lineage(self.store, self.manifest, fragment, "row_ids")
+            ids = load_lineage(self.store, self.manifest, fragment, "row_ids")
+            return ids.all(self.manifest.where)
 
         return RowIdIndex(self.manifest, column)
 
@@ -102,6 +106,41 @@ class Snapshot:
         """
         store, path = locate_data_file(self.store, self.manifest, file)
         return self.session.open_file(store, path, file.size, announce=announce)
+
+    def check_rows(self, fragment: Fragment, *, announce: bool = False) -> None:
+        """See that a fragment has the rows its files have, before memory is taken for them.
+
+        For those who read none of its columns; reading one makes sure of it. Opens a file of
+        the fragment, which the session keeps.
+
+        Raises
+        ------
+        CorruptFileError
+            The manifest says another number of rows; or the fragment has no file, and there are
+            more than :data:`MOST_UNSEEN` rows in such fragments.
+        """
+        for file in fragment.files:
+            found = self.open_file(file, announce=announce).num_rows
+            if found != fragment.physical_rows:
+                raise CorruptFileError(
+                    f"rows of fragment {fragment.id}",
+                    expected=f"{found}, as its file {file.path} has",
+                    found=f"{fragment.physical_rows}",
+                    where=self.manifest.where,
+                )
+            return
+        if self._unseen_rows > MOST_UNSEEN:
+            raise CorruptFileError(
+                "rows of fragments without files",
+                expected=f"at most {MOST_UNSEEN}",
+                found=f"{self._unseen_rows}",
+                where=self.manifest.where,
+            )
+
+    @cached_property
+    def _unseen_rows(self) -> int:
+        """Rows of the fragments that have no data file."""
+        return sum(one.physical_rows for one in self.manifest.fragments() if not one.files)
 
     def live_rows(self, fragment: Fragment) -> LiveRows | None:
         """Which rows of a fragment are live; ``None`` when all are."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import flags_of, items_of, number_array
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.format.flags import Feature
+from glaive.format.rowids import RowValues
 from glaive.scan.snapshot import Snapshot
 from glaive.table.lineage import Lineage, load_lineage
 
@@ -57,11 +58,11 @@ class SystemColumns:
         # Not the snapshot: what the session keeps must not keep the session.
         store, manifest = snapshot.store, snapshot.manifest
 
-        def load(what: Lineage) -> NDArray[np.uint64]:
+        def load(what: Lineage) -> RowValues:
             return load_lineage(store, manifest, manifest.fragment(position), what)
 
         self._load = load
-        self._kept: dict[str, NDArray[np.uint64]] = {}
+        self._kept: dict[str, RowValues] = {}
         live = snapshot.live_rows(fragment)
         self._deleted = None if live is None else live.deleted
         self._ids = fragment.id << 32
@@ -81,7 +82,7 @@ class SystemColumns:
         found = self._kept.get(name)
         if found is None:
             found = self._kept[name] = self._decode(name)
-        return found[rows]
+        return found.at(rows)
 
     def find(self, name: str, condition: Condition, start: int, stop: int) -> NDArray[np.int64]:
         """The rows from ``start`` to ``stop`` whose value passes, ascending."""
@@ -101,9 +102,9 @@ class SystemColumns:
     def _is_address(self, name: str) -> bool:
         return name == ROW_ADDRESS or (name == ROW_ID and not self.stable)
 
-    def _decode(self, name: str) -> NDArray[np.uint64]:
+    def _decode(self, name: str) -> RowValues:
         if name != ROW_ID and not self.stable:
-            return np.full(self.rows, _FIRST_VERSION, np.uint64)
+            return RowValues.constant(_FIRST_VERSION, self.rows)
         return self._load(_LINEAGE[name])
 
 

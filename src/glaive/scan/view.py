@@ -17,7 +17,7 @@ from glaive.scan.system import SYSTEM_COLUMNS
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
 
-__all__ = ["View", "Views"]
+__all__ = ["View", "Views", "bare_batch"]
 
 _MANY_ROWS = 2
 """Rows of a take from which on it is worth a look whether files are in memory."""
@@ -88,6 +88,11 @@ class View:
         metadata: Any = self.schema.metadata
         one = pa.schema([pa.field("rows", pa.null())], metadata)
         return pa.Table.from_arrays([pa.nulls(count)], schema=one).select([])
+
+
+def bare_batch(rows: int) -> pa.RecordBatch:
+    """A batch of so many rows without columns, which takes no memory."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
 class Views:

@@ -210,7 +210,8 @@ class _Commit:
     def _hidden_lineage(self, base: Manifest, fragment_id: int) -> HiddenLineage:
         fragment = base.fragment(base.position_of(fragment_id))
         ids = load_lineage(self.store, base, fragment, "row_ids")
-        return ids, load_lineage(self.store, base, fragment, "created_at")
+        created = load_lineage(self.store, base, fragment, "created_at")
+        return ids.all(base.where), created.all(base.where)
 
     def _clean_up(self, made: Manifest) -> None:
         """Remove old versions if the table's configuration asks for it now."""

@@ -31,8 +31,8 @@ def load_deletions(
     ------
     DataFileMissingError
         The manifest names a deletion file that is not there.
-    CorruptFileError
-        The file cannot be read, or holds another number of rows than the manifest says.
+    CorruptFileError, UnsupportedFeatureError
+        As :func:`glaive.format.deletions.decode_deletions`.
     """
     file = fragment.deletion_file
     if file is None:
@@ -47,12 +47,8 @@ def load_deletions(
             f"the deletion file {where} is missing; version {manifest.version} needs it for "
             f"fragment {fragment.id}. Restore the file, or read another version."
         ) from None
-    offsets = decode_deletions(data, bitmap=file.bitmap, rows=fragment.physical_rows, where=where)
-    if file.rows is not None and len(offsets) != file.rows:
-        raise CorruptFileError(
-            "deleted rows", expected=f"{file.rows}", found=f"{len(offsets)}", where=where
-        )
-    return offsets
+    rows = fragment.physical_rows
+    return decode_deletions(data, bitmap=file.bitmap, rows=rows, count=file.rows, where=where)
 
 
 def add_deletions(

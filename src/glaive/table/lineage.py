@@ -11,14 +11,13 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.file.open import open_reader
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
-from glaive.format.rowids import decode_row_ids, decode_versions
+from glaive.format.rowids import RowValues, check_at_once
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
 
@@ -41,8 +40,8 @@ _FIRST_VERSION: Final = 1
 
 def load_lineage(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, what: Lineage
-) -> NDArray[np.uint64]:
-    """One value per physical row, deleted ones included. Shape ``(physical_rows,)``.
+) -> RowValues:
+    """One value per physical row, deleted ones included.
 
     No request if the manifest holds them.
 
@@ -56,11 +55,11 @@ def load_lineage(
     if _in_column(fragment, what):
         return _from_column(store, manifest, fragment, _FIELDS[what], where)
     if what == "row_ids":
-        return decode_row_ids(fragment.row_ids or b"", rows, where=where)
+        return RowValues.of_row_ids(fragment.row_ids or b"", rows, where=where)
     data = fragment.created_at if what == "created_at" else fragment.updated_at
     if data is None:
-        return np.full(rows, _FIRST_VERSION, np.uint64)
-    return decode_versions(data, rows, where=where)
+        return RowValues.constant(_FIRST_VERSION, rows)
+    return RowValues.of_versions(data, rows, where=where)
 
 
 def _in_column(fragment: Fragment, what: Lineage) -> bool:
@@ -71,11 +70,12 @@ def _in_column(fragment: Fragment, what: Lineage) -> bool:
 
 def _from_column(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, field: Field, where: str
-) -> NDArray[np.uint64]:
+) -> RowValues:
+    check_at_once(fragment.physical_rows, where)
     for entry in fragment.files:
-        if field.id not in entry.fields:
+        column = entry.column_of(field.id)
+        if column is None:
             continue
-        column = entry.column_indices[entry.fields.index(field.id)]
         place, path = locate_data_file(store, manifest, entry)
         file = open_reader(place, path, size=entry.size)
         try:
@@ -90,8 +90,7 @@ def _from_column(
                 found=f"{values.null_count}",
                 where=where,
             )
-        found: NDArray[np.uint64] = np.array(values)
-        return found
+        return RowValues.listed(np.array(values))
     raise CorruptFileError(
         f"column {field.name}",
         expected=f"field {field.id} in a data file, as the manifest says",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.format.row_segments import RowSegments, read_segments
-from glaive.format.rowids import decode_versions
+from glaive.format.rowids import RowValues
 
 __all__ = ["RowIdIndex", "created_at"]
 
@@ -139,9 +139,11 @@ def created_at(
     for position in np.unique(fragment).tolist():
         here = fragment == position
         hidden = lineage.get(known[position])
-        of_fragment = _created(manifest, position) if hidden is None else hidden[1]
+        of_fragment = (
+            _created(manifest, position) if hidden is None else RowValues.listed(hidden[1])
+        )
         if of_fragment is not None:
-            versions[which[here]] = of_fragment[row[here]]
+            versions[which[here]] = of_fragment.at(row[here])
             missing[which[here]] = False
     if missing.any():
         raise CorruptFileError(
@@ -153,13 +155,13 @@ def created_at(
     return versions[back]
 
 
-def _created(manifest: Manifest, position: int) -> NDArray[np.uint64] | None:
+def _created(manifest: Manifest, position: int) -> RowValues | None:
     """Creation of the rows of a fragment; ``None`` if its files tell, and it is not needed."""
     fragment = manifest.fragment_wire(position)
     if fragment.HasField("column_created_at_versions"):
         return None
     data = fragment.inline_created_at_versions
     if not data:  # older releases kept no versions: all rows are as old as the dataset
-        return np.ones(fragment.physical_rows, np.uint64)
+        return RowValues.constant(1, fragment.physical_rows)
     where = f"{manifest.where}, fragment {fragment.id}"
-    return decode_versions(data, fragment.physical_rows, where=where)
+    return RowValues.of_versions(data, fragment.physical_rows, where=where)

@@ -29,6 +29,7 @@ from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import blob_folder, data_file_path
+from glaive.scan.deletions import LiveRows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.view import View, Views
@@ -38,7 +39,6 @@ __all__ = [
     "WINDOW",
     "discard_files",
     "for_each",
-    "live_offsets",
     "physical_rows",
     "replace_files",
     "replaced_values",
@@ -205,18 +205,8 @@ def physical_rows(
         yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def live_offsets(snapshot: Snapshot, fragment: Fragment) -> NDArray[np.int64] | None:
-    """Physical offsets of the rows that are not deleted, ascending; ``None`` for all."""
-    live = snapshot.live_rows(fragment)
-    if live is None:
-        return None
-    kept = np.ones(live.rows, np.bool_)
-    kept[live.deleted] = False
-    return np.flatnonzero(kept)
-
-
 def spread_rows(
-    batches: Iterable[pa.RecordBatch], live: NDArray[np.int64] | None, rows: int
+    batches: Iterable[pa.RecordBatch], live: LiveRows | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Give deleted rows a place: each repeats the live row before it, or the first one.
 
@@ -225,7 +215,7 @@ def spread_rows(
     batches
         The live rows, in order.
     live
-        Their physical offsets; ``None`` where no row is deleted.
+        Which rows they are; ``None`` where no row is deleted.
     rows
         Physical rows.
 
@@ -242,19 +232,19 @@ def spread_rows(
     for batch in chain((one for one in batches if one.num_rows), [None]):
         if held is not None:
             last = seen + held.num_rows
-            if last > len(live):
+            if last > live.count:
                 break
-            here = live[seen:last]
-            stop = rows if batch is None and last == len(live) else int(here[-1]) + 1
-            steps = np.zeros(stop - reached, np.int64)
-            steps[here - reached] = 1
-            picked: Any = pa.array(np.maximum(np.cumsum(steps) - 1, 0))
-            yield held.take(picked)
+            here = live.physical(np.arange(seen, last))
+            stop = rows if batch is None and last == live.count else int(here[-1]) + 1
+            for first in range(reached, stop, WINDOW):  # few rows may stand for many deleted ones
+                places = np.arange(first, min(first + WINDOW, stop))
+                picked: Any = pa.array(np.maximum(np.searchsorted(here, places, "right") - 1, 0))
+                yield held.take(picked)
             seen, reached = last, stop
         held = batch
-    if held is not None or seen != len(live):
+    if held is not None or seen != live.count:
         raise SchemaError(
-            f"new columns: expected {len(live)} rows, one for each that is not deleted, found "
+            f"new columns: expected {live.count} rows, one for each that is not deleted, found "
             f"{'more' if held is not None else seen}"
         )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.dataset.columns.column_files import live_offsets, physical_rows, view_of
+from glaive.dataset.columns.column_files import physical_rows, view_of
 from glaive.dataset.writing.source import read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.scan.snapshot import Snapshot
@@ -108,8 +108,10 @@ class Lookup:
         """Values of the key for the live rows of a fragment."""
         fragment = snapshot.manifest.fragment(position)
         if self.left in _SYSTEM:
-            live = live_offsets(snapshot, fragment)
-            rows = np.arange(fragment.physical_rows, dtype=np.int64) if live is None else live
+            snapshot.check_rows(fragment)
+            live = snapshot.live_rows(fragment)
+            rows = np.arange(fragment.physical_rows if live is None else live.count)
+            rows = rows if live is None else live.physical(rows)
             return [pa.array(SystemColumns(snapshot, position).of(self.left, rows))]
         view = view_of(snapshot, [f"`{self.left}`"])
         kept = snapshot.live_rows(fragment)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from glaive.dataset.columns.column_files import (
     WINDOW,
-    live_offsets,
     physical_rows,
     spread_rows,
     write_column_file,
@@ -86,8 +85,8 @@ def write_live(
     ``None`` where all rows are deleted.
     """
     fragment = snapshot.manifest.fragment(position)
-    live = live_offsets(snapshot, fragment)
-    if not fragment.physical_rows or (live is not None and not len(live)):
+    live = snapshot.live_rows(fragment)
+    if not fragment.physical_rows or (live is not None and not live.count):
         for _ in rows:
             pass
         return None
@@ -115,6 +114,8 @@ def live_batches(
     A view without columns gives batches of the right number of rows.
     """
     fragment = snapshot.manifest.fragment(position)
+    if not view.schema.names:
+        snapshot.check_rows(fragment)
     live = snapshot.live_rows(fragment)
     extra = SystemColumns(snapshot, position) if system else None
     stored = physical_rows(view, position, window=window) if view.schema.names else None

@@ -14,7 +14,6 @@ from glaive.dataset.columns.add_columns import commit_columns
 from glaive.dataset.columns.column_files import (
     WINDOW,
     for_each,
-    live_offsets,
     physical_rows,
     replace_files,
     replaced_values,
@@ -125,8 +124,9 @@ def update_columns(
     columns = _columns_of(lookup, snapshot)
     fragment = manifest.fragment(position)
     (rows,) = lookup.find(snapshot, (position,))
-    live = live_offsets(snapshot, fragment)
-    offsets = np.flatnonzero(rows >= 0) if live is None else live[rows >= 0]
+    live = snapshot.live_rows(fragment)
+    offsets = np.flatnonzero(rows >= 0)
+    offsets = offsets if live is None else live.physical(offsets)
     picked: Any = pa.array(rows[rows >= 0])
     values: Any = conform(lookup.rows.select(columns.names).take(picked), columns.to_arrow())
     view = view_of(snapshot, [f"`{name}`" for name in columns.names])

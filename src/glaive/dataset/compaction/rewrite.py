@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.rowids import (
     concatenate_row_ids,
-    decode_versions,
+    encode_row_ids,
     encode_version_array,
     select_row_ids,
 )
@@ -29,6 +30,7 @@ from glaive.index.remap import any_holds_addresses
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.view import Views
+from glaive.table.lineage import load_lineage
 from glaive.table.reuse import address_map
 
 if TYPE_CHECKING:
@@ -160,9 +162,13 @@ def _with_lineage(
     ids, created, updated = [], [], []
     for one in old:
         kept = _kept(dataset, one)
-        ids.append(select_row_ids(one.row_ids or b"", one.physical_rows, kept, where=where))
-        created.append(_versions(one.created_at, one.physical_rows, where)[kept])
-        updated.append(_versions(one.updated_at, one.physical_rows, where)[kept])
+        load = partial(load_lineage, dataset.store, dataset.manifest, one)
+        if one.row_ids_in_column:
+            ids.append(encode_row_ids(load("row_ids").at(kept)))
+        else:
+            ids.append(select_row_ids(one.row_ids or b"", one.physical_rows, kept, where=where))
+        created.append(load("created_at").at(kept))
+        updated.append(load("updated_at").at(kept))
     sequence = concatenate_row_ids(ids, where=where)
     made, stops = np.concatenate(created), np.concatenate(updated)
     rows = len(made)
@@ -183,9 +189,3 @@ def _with_lineage(
         )
         start = stop
     return placed
-
-
-def _versions(wire: bytes | None, rows: int, where: str) -> NDArray[np.uint64]:
-    if wire is None:
-        return np.ones(rows, np.uint64)
-    return decode_versions(wire, rows, where=where)

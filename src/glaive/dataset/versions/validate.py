@@ -79,9 +79,9 @@ def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
         )
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return np.empty(0, np.uint64)
-    ids = load_lineage(snapshot.store, manifest, fragment, "row_ids")
+    ids = load_lineage(snapshot.store, manifest, fragment, "row_ids").all(manifest.where)
     for what in ("created_at", "updated_at"):
-        versions = load_lineage(snapshot.store, manifest, fragment, what)
+        versions = load_lineage(snapshot.store, manifest, fragment, what).all(manifest.where)
         if len(versions) and int(versions.max()) > manifest.version:
             raise _wrong(
                 snapshot,

@@ -119,6 +119,8 @@ def read_small_files(
         batch = SmallBatch.of(files, rows)
         if batch is None:
             return None
+        if not fields:  # nothing to be read, but rows to be relied on
+            batch.pages(min((one for one in column_of.values() if one >= 0), default=None))
         nodes = [column_tree(field, column_of) for field in fields]
         return gather(partial(batch.read, coded=coded), nodes)
     except (NotAlikeError, GlaiveError, DecodeError):
@@ -276,13 +278,18 @@ class SmallBatch:
         return found
 
     def column(self, leaf: Node) -> tuple[list[SmallPage], Numbers]:
-        """The pages of a column without repetitions, and which of them each file has."""
-        column, footers, bases = leaf.column, self.footers, self.bases
-        if (
-            column is None
-            or leaf.entries_per_row != 1
-            or not bool((footers["columns"] > column).all())
-        ):
+        """The pages of a leaf's column; see :meth:`pages`."""
+        if leaf.entries_per_row != 1:
+            raise NotAlikeError
+        return self.pages(leaf.column)
+
+    def pages(self, column: int | None) -> tuple[list[SmallPage], Numbers]:
+        """The pages of a column without repetitions, and which of them each file has.
+
+        They have the rows of their files.
+        """
+        footers, bases = self.footers, self.bases
+        if column is None or not bool((footers["columns"] > column).all()):
             raise NotAlikeError
         limit = footers["table"]
         at = bases + limit.astype(np.int64) + _PAIR * column

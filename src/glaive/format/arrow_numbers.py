@@ -1,0 +1,255 @@
+"""Arrow IPC files with one column of 32-bit numbers, as deletion files are.
+
+They are read here and not by Arrow, which makes whatever lengths a file names: how many numbers
+there are, and how large compressed ones become, is known before anything is made of them.
+
+A file is, in order: ``ARROW1``, padding, messages, a footer, its length, ``ARROW1``. The footer and
+the head of each message are flatbuffers: tables of fields, found by way of a list of offsets.
+
+Specification: "Deletion files" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+
+__all__ = ["read_numbers"]
+
+_MAGIC: Final = b"ARROW1"
+_WIDTH: Final = 4
+_LENGTH: Final = struct.Struct("<q")
+_TAIL: Final = struct.Struct("<i6s")
+_BLOCK: Final = struct.Struct("<qi4xq")
+_PAIR: Final = struct.Struct("<qq")
+_HEAD: Final = struct.Struct("<iI")
+_CONTINUED: Final = -1
+_BATCH: Final = 3
+_INTEGER: Final = 2
+_CODECS: Final = {0: "lz4", 1: "zstd"}
+_STORED: Final = -1
+"""In place of a length: the bytes of a buffer are not compressed, though others are."""
+
+_SHRUNK: Final = 256
+"""Bytes that a byte of the file stands for, at most: numbers that differ shrink far less."""
+
+_SLACK: Final = 64
+"""Bytes of padding that a writer may have compressed along."""
+
+
+class _Table:
+    """A table of a flatbuffer; a field that is left out is 0."""
+
+    __slots__ = ("_at", "_data", "_fields", "_offsets")
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self._data, self._at = data, at
+        self._offsets = at - self._unpack("<i", at)
+        self._fields = (self._unpack("<H", self._offsets) - 4) // 2
+
+    @classmethod
+    def first(cls, data: memoryview) -> _Table:
+        """The table that a buffer begins with."""
+        (at,) = struct.unpack_from("<I", data, 0)
+        return cls(data, at)
+
+    def _unpack(self, form: str, at: int) -> int:
+        if at < 0:
+            raise struct.error(f"position {at}")
+        found: int = struct.unpack_from(form, self._data, at)[0]
+        return found
+
+    def _place(self, field: int) -> int:
+        at = self._unpack("<H", self._offsets + 4 + 2 * field) if field < self._fields else 0
+        return self._at + at if at else 0
+
+    def number(self, field: int, form: str) -> int:
+        """A number."""
+        at = self._place(field)
+        return self._unpack(form, at) if at else 0
+
+    def table(self, field: int) -> _Table | None:
+        """A table within."""
+        at = self._place(field)
+        return _Table(self._data, at + self._unpack("<I", at)) if at else None
+
+    def items(self, field: int, size: int) -> list[memoryview]:
+        """Entries of ``size`` bytes each."""
+        at = self._place(field)
+        if not at:
+            return []
+        at += self._unpack("<I", at)
+        count = self._unpack("<I", at)
+        whole = self._data[at + 4 : at + 4 + count * size]
+        if len(whole) != count * size:
+            raise struct.error(f"{count} entries of {size} bytes")
+        return [whole[place : place + size] for place in range(0, len(whole), size)]
+
+    def tables(self, field: int) -> list[_Table]:
+        """Tables within, in order."""
+        at = self._place(field)
+        entries = self.items(field, 4)
+        first = at + self._unpack("<I", at) + 4 if entries else 0
+        return [
+            _Table(self._data, place + self._unpack("<I", place))
+            for place in range(first, first + 4 * len(entries), 4)
+        ]
+
+
+class _Numbers(NamedTuple):
+    """The numbers of one record batch: how many, and the bytes that hold them.
+
+    These become ``size`` bytes if they are compressed, which ``codec`` says.
+    """
+
+    count: int
+    data: memoryview
+    size: int
+    codec: str | None
+
+
+def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArray[np.uint32]:
+    """The numbers of the only column, called ``name``, in the order of the file.
+
+    Parameters
+    ----------
+    most
+        How many there can be.
+
+    Raises
+    ------
+    CorruptFileError
+        It is no such file, has nulls or more numbers, or its lengths do not fit each other.
+    """
+    try:
+        batches = list(_batches(memoryview(data), name, most, where))
+        parts = [_content(one, where) for one in batches]
+    except (struct.error, pa.ArrowException, OSError) as error:
+        raise _unfit(where, "Arrow file", "lengths within the file", error) from error
+    return np.concatenate([np.empty(0, np.uint32), *parts])
+
+
+def _unfit(where: object, what: str, expected: str, found: object) -> CorruptFileError:
+    return CorruptFileError(what, expected=expected, found=str(found), where=where)
+
+
+def _batches(data: memoryview, name: str, most: int, where: object) -> Iterator[_Numbers]:
+    footer = _footer(data, where)
+    _check_schema(footer.table(1), name, where)
+    left, room = most, _SHRUNK * len(data)
+    for entry in footer.items(3, _BLOCK.size):
+        start, head, body = _BLOCK.unpack(entry)
+        if min(start, head, body) < 0 or start + head + body > len(data) or head < _HEAD.size:
+            raise _unfit(
+                where, "record batch", f"bytes within 0..{len(data)}", f"{body} at {start}"
+            )
+        middle = start + head
+        batch = _numbers(data[start:middle], data[middle : middle + body], where)
+        left, room = left - batch.count, room - batch.size
+        if left < 0:
+            raise _unfit(
+                where, "numbers of an Arrow file", f"at most {most}", f"{most - left} or more"
+            )
+        if room < 0:  # many batches of the same bytes
+            raise _unfit(
+                where, "numbers of an Arrow file", "each once", "the same ones again and again"
+            )
+        yield batch
+
+
+def _footer(data: memoryview, where: object) -> _Table:
+    size, magic = _TAIL.unpack_from(data, max(0, len(data) - _TAIL.size))
+    end = len(data) - _TAIL.size
+    if magic != _MAGIC or bytes(data[: len(_MAGIC)]) != _MAGIC or not 0 < size <= end:
+        raise _unfit(
+            where, "Arrow file", "ARROW1, messages, a footer and its length, ARROW1", "others"
+        )
+    return _Table.first(data[end - size : end])
+
+
+def _check_schema(schema: _Table | None, name: str, where: object) -> None:
+    """Refuse all but one column of unsigned numbers of 32 bits that are never null."""
+    fields = schema.tables(1) if schema is not None else []
+    found: Any = None
+    if schema is not None and len(fields) == 1:
+        (one,) = fields
+        kind = one.table(3)
+        text = b"".join(map(bytes, one.items(0, 1))).decode("utf-8", "replace")
+        plain = one.table(4) is None and not one.tables(5)  # no dictionary, nothing within
+        nullable, form = one.number(1, "<B"), one.number(2, "<B")
+        bits = (0, 0) if kind is None else (kind.number(0, "<i"), kind.number(1, "<B"))
+        if plain and (text, form, bits) == (name, _INTEGER, (8 * _WIDTH, 0)) and not nullable:
+            if schema.number(0, "<h") == 0:
+                return
+            found = "the most significant byte first"
+        else:
+            found = f"column {text!r} of another type"
+    expected = f"a column {name}: uint32 not null"
+    raise _unfit(where, "Arrow file", expected, found or f"{len(fields)} columns")
+
+
+def _numbers(head: memoryview, body: memoryview, where: object) -> _Numbers:
+    """What a message says of its numbers; they are not looked at."""
+    continued, size = _HEAD.unpack_from(head, 0)
+    if continued != _CONTINUED or size > len(head) - _HEAD.size:
+        raise _unfit(where, "record batch", "a message with its length before it", f"{size} bytes")
+    message = _Table.first(head[_HEAD.size :])
+    batch = message.table(2)
+    if message.number(1, "<B") != _BATCH or batch is None:
+        raise _unfit(where, "record batch", "a message with one", "another message")
+    count = batch.number(0, "<q")
+    nodes, buffers = batch.items(1, _PAIR.size), batch.items(2, _PAIR.size)
+    if len(nodes) != 1 or len(buffers) != 2:
+        raise _unfit(where, "record batch", "one column of numbers", f"{len(buffers)} buffers")
+    length, nulls = _PAIR.unpack(nodes[0])
+    if count < 0 or length != count or nulls:
+        raise _unfit(
+            where, "record batch", f"{count} numbers, none null", f"{length}, {nulls} of them"
+        )
+    start, size = _PAIR.unpack(buffers[1])
+    if min(start, size) < 0 or start + size > len(body):
+        raise _unfit(where, "numbers", f"bytes within 0..{len(body)}", f"{size} at {start}")
+    return _within(count, body[start : start + size], batch.table(3), where)
+
+
+def _within(count: int, data: memoryview, compression: _Table | None, where: object) -> _Numbers:
+    """The numbers of a buffer, which has as many bytes as they need."""
+    codec, size = None, len(data)
+    if compression is not None and size:
+        codec = _CODECS.get(compression.number(0, "<b"))
+        if codec is None or compression.number(1, "<b"):
+            raise _unfit(
+                where, "compressed numbers", "LZ4 or Zstandard, buffer by buffer", "another way"
+            )
+        (size,) = _LENGTH.unpack_from(data, 0)
+        data = data[_LENGTH.size :]
+        if size == _STORED:
+            codec, size = None, len(data)
+    needed = count * _WIDTH
+    most = len(data) if codec is None else min(needed + _SLACK, _SHRUNK * len(data))
+    if not needed <= size <= most:
+        raise _unfit(
+            where, "numbers", f"{needed} bytes for {count} of them", f"{size}, in {len(data)} bytes"
+        )
+    return _Numbers(count, data, size, codec)
+
+
+def _content(batch: _Numbers, where: object) -> NDArray[np.uint32]:
+    data: Any = batch.data
+    if batch.codec == "zstd":
+        data = pa.Codec(batch.codec).decompress(pa.py_buffer(data), batch.size)
+    elif batch.codec is not None:
+        # Taken as a whole, a frame that is too short would leave bytes as they happen to be.
+        data = pa.CompressedInputStream(pa.BufferReader(data), batch.codec).read(batch.size)
+    if memoryview(data).nbytes < batch.count * _WIDTH:
+        raise _unfit(
+            where, "numbers", f"{batch.count * _WIDTH} bytes", f"{memoryview(data).nbytes}"
+        )
+    return np.frombuffer(data, "<u4", batch.count)
