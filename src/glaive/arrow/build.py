@@ -26,6 +26,7 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.types import Where
 
 __all__ = [
+    "MAX_IMPLIED",
     "all_null",
     "block_from_array",
     "leaf_bits",

@@ -18,12 +18,17 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Variable
 from glaive.arrow.buffers import as_buffer, items_of, pack_flags
+from glaive.arrow.build import MAX_IMPLIED
 from glaive.arrow.gather import take_block
+from glaive.errors import UnsupportedFeatureError
 
-__all__ = ["Flags", "ListSlots", "Validity", "bitmap_of", "place_values"]
+__all__ = ["MOST_LISTS", "Flags", "ListSlots", "Validity", "bitmap_of", "place_values"]
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+MOST_LISTS = MAX_IMPLIED // 8
+"""Lists of an array at most, whose offsets no bytes of the file stand for."""
 
 _NONE = np.zeros(0, np.int64)
 _NONE.setflags(write=False)
@@ -53,6 +58,7 @@ class Validity:
         low, high = self.positions.searchsorted((start, stop)).tolist()
         if high - low == (stop - start if self.are_valid else 0):
             return None
+        _check_count(stop - start, MAX_IMPLIED, "values, nearly all of them null or none,")
         found = np.full(stop - start, not self.are_valid)
         found[self.positions[low:high] - start] = self.are_valid
         return found
@@ -88,12 +94,14 @@ class Validity:
             return partial[0]
         if not any(layer.are_valid for layer in partial):
             return cls(count, np.unique(np.concatenate([layer.positions for layer in partial])))
-        found = partial[0].flags(0, count)
-        for layer in partial[1:]:
-            flags = layer.flags(0, count)
-            if found is not None and flags is not None:
-                found &= flags
-        return cls(count) if found is None else cls(count, np.flatnonzero(found), are_valid=True)
+        # Of lists of positions only: a few bytes can stand for billions of slots.
+        found = np.empty(0, np.int64)
+        for at, layer in enumerate(sorted(partial, key=lambda one: not one.are_valid)):
+            if at == 0:
+                found = layer.positions
+            else:
+                found = found[np.isin(found, layer.positions, invert=not layer.are_valid)]
+        return cls(count, found, are_valid=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class ListSlots:
         first, last = int(ends[0]), int(ends[-1])
         if high - low == stop - start:
             return ends - first, first, last
+        _check_count(stop - start, MOST_LISTS, "lists, nearly all of them empty,")
         offsets = np.zeros(stop - start + 1, np.int64)
         offsets[self.positions[low:high] - start + 1] = np.diff(ends)
         np.cumsum(offsets, out=offsets)
@@ -128,6 +137,14 @@ class ListSlots:
         np.cumsum(sizes, out=offsets[1:])
         total = int(offsets[-1])
         return offsets, np.repeat(begin - offsets[:-1], sizes) + np.arange(total)
+
+
+def _check_count(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise UnsupportedFeatureError(
+            f"{count} {what} in one array: at most {most} are made at a time. Read fewer rows at a "
+            "time; if the file should not have as many, it is damaged."
+        )
 
 
 def bitmap_of(flags: Flags | None) -> tuple[pa.Buffer | None, int]:

@@ -25,6 +25,7 @@ __all__ = [
     "EXTERNAL",
     "INLINE",
     "LOGICAL",
+    "MEMBERS",
     "OWN_FILE",
     "PACKED_FILE",
     "as_binary",
@@ -35,6 +36,7 @@ __all__ = [
     "is_described",
     "logical",
     "stored",
+    "unfit_members",
 ]
 
 DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
@@ -65,11 +67,20 @@ INLINE, PACKED_FILE, OWN_FILE, EXTERNAL = range(4)
 """Kinds of descriptors: in the data file, in a file with others, in one of its own, elsewhere."""
 
 _TYPES: Final = {
+    pa.large_binary(): "large_binary",
     pa.uint8(): "uint8",
     pa.uint32(): "uint32",
     pa.uint64(): "uint64",
     pa.string(): "string",
 }
+
+
+_MEMBERS: Final = [(one.name, _TYPES[one.type]) for one in LOGICAL]
+_SHORT: Final = 2
+"""Members that are always there."""
+
+MEMBERS: Final = "data: large_binary, uri: string, and perhaps position and size: uint64"
+"""The same in words."""
 
 
 def is_blob(field: Field) -> bool:
@@ -90,6 +101,14 @@ def has_blobs(field: Field) -> bool:
 def has_blobs_v2(field: Field) -> bool:
     """Whether there is a blob column of the second kind at or below a field."""
     return any(one.is_blob_v2 for one in field.walk())
+
+
+def unfit_members(field: Field) -> str | None:
+    """The members of a blob column of the second kind, if they are not those its values have."""
+    found = [(one.name, one.logical_type) for one in field.children]
+    if not field.is_blob_v2 or found in (_MEMBERS, _MEMBERS[:_SHORT]):
+        return None
+    return ", ".join(f"{name}: {kind}" for name, kind in found) or "none"
 
 
 def described(field: Field) -> Field:

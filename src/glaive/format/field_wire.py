@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.blobs import MEMBERS, unfit_members
 from glaive.format.field import PACKED, Field
 from glaive.format.logical_types import EXTENSION_NAME, encoding_hint
 from glaive.format.pb import file_pb2
@@ -31,7 +32,8 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
     Raises
     ------
     CorruptFileError
-        Two fields have one id, or a parent does not stand before its children.
+        Two fields have one id, a parent does not stand before its children, or a blob column
+        lacks members.
     UnsupportedFeatureError
         Fields are nested deeper than :data:`MAX_DEPTH`.
     """
@@ -43,7 +45,8 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
     for position, one in enumerate(wire):
         field_id, parent = one.id, one.parent_id
         below.append([])
-        if field_id == -1 and blob >= 0:
+        is_part = field_id == -1 and blob >= 0
+        if is_part:
             # The parts of a blob descriptor have neither an id nor a parent's.
             owner = blob
         elif parent == -1:
@@ -57,7 +60,7 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
                 found=f"{parent}",
                 where=where,
             )
-        if field_id in at or field_id < -1:
+        if field_id in at or (field_id < 0 and not is_part):
             raise CorruptFileError(
                 f"id of field {one.name!r}", expected="a new id", found=f"{field_id}", where=where
             )
@@ -78,7 +81,7 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
     built: dict[int, Field] = {}
     for position in range(len(wire) - 1, -1, -1):
         one = wire[position]
-        built[position] = Field(
+        built[position] = field = Field(
             id=one.id,
             name=one.name,
             logical_type=one.logical_type,
@@ -89,6 +92,11 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
                 (one.dictionary.offset, one.dictionary.length) if one.dictionary.length else None
             ),
         )
+        unfit = unfit_members(field)
+        if unfit is not None:
+            raise CorruptFileError(
+                f"members of blob column {field.name!r}", expected=MEMBERS, found=unfit, where=where
+            )
     return tuple(built[position] for position in top)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.format.blobs import MEMBERS, unfit_members
 from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
@@ -262,7 +263,7 @@ def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int)
     name, children = _children(kind, path)
     if extension == JSON and pa.types.is_large_binary(kind):
         name = "json"
-    return Field(
+    made = Field(
         id=field_id,
         name=arrow.name,
         logical_type=name,
@@ -272,6 +273,13 @@ def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int)
         ),
         metadata=metadata,
     )
+    unfit = unfit_members(made)
+    if unfit is not None:
+        raise SchemaError(
+            f"column {path!r}: blobs have the members {MEMBERS}; found {unfit}. Make the column "
+            "with blob_field, and its values with blob_array."
+        )
+    return made
 
 
 def _children(kind: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:

@@ -19,6 +19,7 @@ from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeat
 from glaive.file.drive import chain
 from glaive.file.presented import PresentedColumns, present
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
+from glaive.format.blobs import stored
 from glaive.format.extension import extended
 from glaive.format.fields import Field
 from glaive.format.fragment import DataFile, Fragment
@@ -229,7 +230,7 @@ def _bind_several(
     for field, files in zip(projection.fields, parts, strict=True):
         pieces = [next(left[at]) for at in files]
         if not pieces:
-            columns.append(_NullColumn(field.to_arrow(), fragment.physical_rows))
+            columns.append(_NullColumn(stored(field).to_arrow(), fragment.physical_rows))
         elif len(pieces) == 1:
             columns.append(pieces[0])
         else:

@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
-from glaive.format.wire import DecodeError
+from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
 from glaive.table.bases import base_of
 from glaive.table.bitmaps import bitmap_of
 from glaive.table.indices import follow_groups
 
 __all__ = [
+    "MOST_MOVED",
     "REUSE_INDEX",
     "MovedGroup",
     "Reused",
@@ -39,6 +41,9 @@ __all__ = [
 
 REUSE_INDEX = "__lance_frag_reuse"
 """Name of the entry of the index section."""
+
+MOST_MOVED = 1 << 27
+"""Rows of one stored move at most: the map of them takes some GiB."""
 
 _TYPE = "/lance.table.FragmentReuseIndexDetails"
 _DETAILS = table_pb2.FragmentReuseIndexDetails
@@ -147,9 +152,18 @@ def moves_before(store: ObjectStore, manifest: Manifest) -> list[list[Reused]]:
     entry = next((one for one in manifest.indices if one.name == REUSE_INDEX), None)
     if entry is None:
         return []
+    versions = _content(store, manifest, entry).versions
+    for version in versions:
+        old = sum(one.physical_rows for group in version.groups for one in group.old_fragments)
+        new = sum(one.physical_rows for group in version.groups for one in group.new_fragments)
+        if max(old, new) > MOST_MOVED:
+            raise UnsupportedFeatureError(
+                f"the entry {REUSE_INDEX} of {manifest.where} maps {max(old, new)} rows that moved "
+                f"at one time; at most {MOST_MOVED} can be followed. Rebuild or drop the indices."
+            )
     return [
         [(one.changed_row_addrs, one.old_fragments, one.new_fragments) for one in version.groups]
-        for version in _content(store, manifest, entry).versions
+        for version in versions
     ]
 
 
@@ -171,15 +185,24 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
 
 
 def _details(entry: table_pb2.IndexMetadata) -> table_pb2.FragmentReuseIndexDetails:
-    try:
-        return _DETAILS.FromString(entry.index_details.value)
-    except DecodeError as error:
-        raise CorruptFileError(
-            "map of moved rows",
-            expected="a protobuf message",
-            found=str(error),
-            where=f"the index section, entry {REUSE_INDEX}",
-        ) from error
+    where = f"the index section, entry {REUSE_INDEX}"
+    found = parse(_DETAILS(), entry.index_details.value, "map of moved rows", where)
+    _check(found.inline, where)
+    return found
+
+
+def _check(content: table_pb2.FragmentReuseIndexDetails.InlineContent, where: object) -> None:
+    """See that the map speaks of fragments that there can be."""
+    for version in content.versions:
+        for group in version.groups:
+            for one in (*group.old_fragments, *group.new_fragments):
+                if one.id > MAX_FRAGMENT_ID or one.physical_rows > MAX_FRAGMENT_ROWS:
+                    raise CorruptFileError(
+                        "fragment in the map of moved rows",
+                        expected="an id below 2^32, and at most 2^32 rows",
+                        found=f"id {one.id}, {one.physical_rows} rows",
+                        where=where,
+                    )
 
 
 def _digest(fragment: Fragment) -> table_pb2.FragmentReuseIndexDetails.FragmentDigest:
@@ -199,19 +222,16 @@ def _content(
             "this version of glaive does not extend. Rebuild or drop the indices first."
         )
     where = f"{manifest.where}, index {REUSE_INDEX}"
-    try:
-        details = _DETAILS.FromString(entry.index_details.value)
-        if not details.HasField("external"):
-            return details.inline
-        place = store
-        if entry.HasField("base_id"):
-            place, _ = base_of(store, manifest, entry.base_id)
-        part = details.external
-        folder = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}"
-        path = index_file_path(folder, part.path, where=where)
-        data = place.get(path).to_pybytes()[part.offset : part.offset + part.size]
-        return _DETAILS.InlineContent.FromString(data)
-    except DecodeError as error:
-        raise CorruptFileError(
-            "map of moved rows", expected="a protobuf message", found=str(error), where=where
-        ) from error
+    details = _details(entry)
+    if not details.HasField("external"):
+        return details.inline
+    place = store
+    if entry.HasField("base_id"):
+        place, _ = base_of(store, manifest, entry.base_id)
+    part = details.external
+    folder = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}"
+    path = index_file_path(folder, part.path, where=where)
+    data = place.get(path).to_pybytes()[part.offset : part.offset + part.size]
+    content = parse(_DETAILS.InlineContent(), data, "map of moved rows", where)
+    _check(content, where)
+    return content

@@ -43,7 +43,7 @@ def first_new_id(manifest: Manifest) -> int:
     highest = max(manifest.schema.max_field_id, manifest.first_field_id - 1)
     for at in range(manifest.num_fragments):
         for file in manifest.fragment_wire(at).files:
-            highest = max(highest, *file.fields)
+            highest = max(highest, max(file.fields, default=-1))
     return highest + 1
 
 

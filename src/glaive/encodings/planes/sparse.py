@@ -195,12 +195,11 @@ class SparsePage(PageReader):
         shape: list[Slots] = []
         first, last = start // self._group, -(-stop // self._group)
         for layer in structure.layers:
-            count = last - first
-            bitmap, nulls = bitmap_of(layer.validity.flags(first, last))
-            offsets = None
+            begin, end, offsets = first, last, None
             if layer.lists is not None:
-                offsets, first, last = layer.lists.range_of(first, last)
-            shape.append(Slots(count, bitmap, nulls, offsets))
+                offsets, first, last = layer.lists.range_of(begin, end)
+            bitmap, nulls = bitmap_of(layer.validity.flags(begin, end))
+            shape.append(Slots(end - begin, bitmap, nulls, offsets))
             first, last = first * layer.dimension, last * layer.dimension
         finish = partial(_leaf, shape, stop - start)
         if first == last:
