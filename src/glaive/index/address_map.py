@@ -99,6 +99,14 @@ class AddressMap:
             kept &= found != _GONE
         return found, kept
 
+    def rows_of(self, fragment: int) -> int:
+        """Rows of a fragment that was rewritten, up to the last one that is left."""
+        for step in self.steps:
+            rows = step.rows_of(fragment)
+            if rows is not None:
+                return rows
+        return 0
+
     def left(self, addresses: Addresses) -> Addresses:
         """New addresses of the rows that are left, in the order of ``addresses``."""
         found, kept = self.apply(addresses)
@@ -139,6 +147,13 @@ class _Step:
         found[moved] = _GONE
         found[known] = self._targets[(begin + offsets)[known]]
         return found
+
+    def rows_of(self, fragment: int) -> int | None:
+        """Rows up to the last one that is left; ``None`` if the fragment did not move."""
+        place = int(np.searchsorted(self.ids, np.uint64(fragment)))
+        if place == len(self.ids) or int(self.ids[place]) != fragment:
+            return None
+        return int(self._starts[place + 1] - self._starts[place])
 
 
 def _step(groups: Groups, where: object) -> _Step:

@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 
-__all__ = ["bitmap_of", "offsets_of"]
+__all__ = ["MOST_NUMBERS", "bitmap_of", "offsets_of"]
 
-_MOST = 1 << 28
+MOST_NUMBERS = 1 << 27
 """Numbers taken out of one bitmap: few bytes can stand for billions."""
 
 
-def offsets_of(data: bytes, where: object) -> NDArray[np.uint32]:
-    """Numbers of a bitmap, ascending.
+def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[np.uint32]:
+    """Numbers of a bitmap, ascending; those ``below`` a number only.
 
     Raises
     ------
     CorruptFileError
-        It cannot be parsed, or holds more than 2^28 numbers.
+        It cannot be parsed, or holds more than 2^27 such numbers.
     """
     from pyroaring import BitMap
 
@@ -31,9 +31,14 @@ def offsets_of(data: bytes, where: object) -> NDArray[np.uint32]:
         raise CorruptFileError(
             "set of numbers", expected="a roaring bitmap", found=str(error), where=where
         ) from error
-    if len(bitmap) > _MOST:
+    if below is not None:
+        bitmap &= BitMap(range(below))
+    if len(bitmap) > MOST_NUMBERS:
         raise CorruptFileError(
-            "set of numbers", expected=f"at most {_MOST}", found=f"{len(bitmap)}", where=where
+            "set of numbers",
+            expected=f"at most {MOST_NUMBERS}",
+            found=f"{len(bitmap)}",
+            where=where,
         )
     return np.asarray(bitmap.to_array(), dtype=np.uint32)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, Remade
 from glaive.index.registry import index_kind
-from glaive.index.scalar.rowsets import decode_rowset, encode_rowset, remap_rowsets
+from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 
 __all__ = ["Bitmap", "remap_bitmaps"]
@@ -69,5 +69,5 @@ def _nulls(lookup: IndexFile, moved: AddressMap) -> dict[str, bytes]:
     if NULLS not in lookup.metadata:
         return {}
     data = lookup.buffer(lookup.number(NULLS)).to_pybytes()
-    left = np.sort(moved.left(decode_rowset(data, lookup.path)))
-    return {NULLS: encode_rowset(left)}
+    (left,) = remap_rowsets([data], moved, lookup.path)
+    return {NULLS: encode_rowset(np.empty(0, np.uint64)) if left is None else left}

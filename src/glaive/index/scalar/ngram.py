@@ -5,7 +5,8 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,15 @@ from glaive.index.registry import index_kind
 from glaive.index.scalar.rowsets import remap_sets
 from glaive.index.segment import Segment, SegmentWriter
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
 __all__ = ["NGram"]
 
 POSTINGS = "ngram_postings.lance"
+
+_HIGHEST = 2**64 - 1
+"""No row has this address: its fragment would be the last of 2^32."""
 
 
 @index_kind
@@ -37,35 +44,42 @@ class NGram(IndexKind):
         rows = file.read(["tokens", "posting_list"])
         file.check_present(rows["posting_list"])
         stored: Any = rows["posting_list"].to_pylist()
-        sets = (_decode(one, file.path) for one in stored)
-        found = [_encode(one) for one in remap_sets(sets, moved)]
+        found = _remap(stored, moved, file.path)
         lists = pa.chunked_array([pa.array(found, pa.binary())])
         out.write(POSTINGS, pa.table([rows["tokens"], lists], schema=rows.schema))
         return Remade()
 
 
-def _decode(data: bytes, where: str) -> Addresses:
+def _remap(sets: Sequence[bytes], moved: AddressMap, where: str) -> list[bytes]:
+    """The sets after rows moved; only those of fragments that were rewritten are made numbers."""
+    from pyroaring import BitMap64
+
+    rewritten, known = BitMap64(), BitMap64()
+    for fragment in moved.touched:
+        first = fragment << 32
+        rewritten.add_range(first, min(first + (1 << 32), _HIGHEST))
+        known.add_range(first, first + moved.rows_of(fragment))
+    rest: list[BitMap64] = []
+
+    def numbers() -> Iterator[Addresses]:
+        for one in sets:
+            bitmap = _decode(one, where)
+            rest.append(bitmap - rewritten)
+            yield np.asarray((bitmap & known).to_array(), dtype=np.uint64)
+
+    found = []
+    for at, addresses in enumerate(remap_sets(numbers(), moved)):
+        serialized: bytes = (rest[at] | BitMap64(addresses)).serialize()
+        found.append(serialized)
+    return found
+
+
+def _decode(data: bytes, where: str) -> BitMap64:
     from pyroaring import BitMap64
 
     try:
-        bitmap = BitMap64.deserialize(data)
-        if len(bitmap) <= _MOST:
-            return np.asarray(bitmap.to_array(), dtype=np.uint64)
+        return BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
         raise CorruptFileError(
             "rows of a trigram", expected="a 64-bit roaring bitmap", found=str(error), where=where
         ) from error
-    raise CorruptFileError(
-        "rows of a trigram", expected=f"at most {_MOST}", found=f"{len(bitmap)}", where=where
-    )
-
-
-_MOST = 1 << 28
-"""Rows taken out of one bitmap: few bytes can stand for billions."""
-
-
-def _encode(addresses: Addresses) -> bytes:
-    from pyroaring import BitMap64
-
-    serialized: bytes = BitMap64(addresses).serialize()
-    return serialized

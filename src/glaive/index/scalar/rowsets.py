@@ -6,7 +6,7 @@ Specification: "Sets of rows" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -32,17 +32,20 @@ def decode_rowset(data: bytes, where: object) -> Addresses:
     UnsupportedFeatureError
         It says "all rows" of a fragment, and not how many these are.
     """
-    parts = []
-    for fragment, bitmap in _entries(data, where):
-        if not bitmap:
-            raise UnsupportedFeatureError(
-                f"{where}: a set of all rows of fragment {fragment}, whatever they are, is not "
-                "made anew here; drop the index, compact, and build it again"
-            )
-        parts.append(offsets_of(bitmap, where) | np.uint64(fragment << 32))
+    parts = [_addresses(one, bitmap, where) for one, bitmap in _entries(data, where)]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = None) -> Addresses:
+    """Addresses of the rows of one fragment, of those ``below`` a row only."""
+    if not bitmap:
+        raise UnsupportedFeatureError(
+            f"{where}: a set of all rows of fragment {fragment}, whatever they are, is not "
+            "made anew here; drop the index, compact, and build it again"
+        )
+    return offsets_of(bitmap, where, below) | np.uint64(fragment << 32)
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
@@ -74,22 +77,60 @@ def _cut_off(data: bytes, where: object) -> CorruptFileError:
 
 def encode_rowset(addresses: Addresses) -> bytes:
     """The set of these rows, which are ascending."""
+    return _joined(_bitmaps(addresses))
+
+
+def _bitmaps(addresses: Addresses) -> dict[int, bytes]:
+    """The bitmap of each fragment that has rows, which are ascending."""
     fragments = addresses >> _SHIFT
     starts = [0] if len(addresses) else []
     if starts and fragments[0] != fragments[-1]:
         starts += (np.flatnonzero(fragments[1:] != fragments[:-1]) + 1).tolist()
     offsets = addresses.astype(np.uint32)
-    parts = [_COUNT.pack(len(starts))]
-    for start, stop in pairwise([*starts, len(addresses)]):
-        bitmap = bitmap_of(offsets[start:stop])
-        parts += [_ENTRY.pack(int(fragments[start]), len(bitmap)), bitmap]
+    return {
+        int(fragments[start]): bitmap_of(offsets[start:stop])
+        for start, stop in pairwise([*starts, len(addresses)])
+    }
+
+
+def _joined(bitmaps: Mapping[int, bytes]) -> bytes:
+    parts = [_COUNT.pack(len(bitmaps))]
+    for fragment in sorted(bitmaps):
+        parts += [_ENTRY.pack(fragment, len(bitmaps[fragment])), bitmaps[fragment]]
     return b"".join(parts)
 
 
 def remap_rowsets(sets: Sequence[bytes], moved: AddressMap, where: object) -> list[bytes | None]:
-    """The sets after rows moved; ``None`` where none is left."""
-    found = remap_sets((decode_rowset(one, where) for one in sets), moved)
-    return [encode_rowset(one) if len(one) else None for one in found]
+    """The sets after rows moved; ``None`` where none is left.
+
+    Bitmaps of fragments that were not rewritten stay as they are, and of the others the rows that
+    these fragments had are looked at only, however many a bitmap may name.
+    """
+    rest: list[dict[int, bytes]] = []
+
+    def rewritten() -> Iterator[Addresses]:
+        for one in sets:
+            entries = dict(_entries(one, where))
+            rest.append({at: bits for at, bits in entries.items() if at not in moved.touched})
+            parts = [
+                _addresses(at, bits, where, moved.rows_of(at))
+                for at, bits in entries.items()
+                if at in moved.touched
+            ]
+            yield np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+    found: list[bytes | None] = []
+    for at, addresses in enumerate(remap_sets(rewritten(), moved)):
+        there = rest[at]
+        for fragment, bitmap in _bitmaps(addresses).items():
+            known = there.get(fragment)  # rows that are there already are in both
+            there[fragment] = bitmap if known is None else _union(known, bitmap, where)
+        found.append(_joined(there) if there else None)
+    return found
+
+
+def _union(one: bytes, other: bytes, where: object) -> bytes:
+    return bitmap_of(np.union1d(offsets_of(one, where), offsets_of(other, where)))
 
 
 _AT_ONCE = 1 << 23
