@@ -9,10 +9,10 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from glaive.errors import CorruptFileError
+from glaive.format.paths import is_path
 
 __all__ = ["MAX_FIELD_ID", "MAX_FRAGMENT_ID", "MAX_FRAGMENT_ROWS", "check_file_name"]
 
@@ -25,12 +25,6 @@ MAX_FRAGMENT_ROWS: Final = 2**32
 MAX_FIELD_ID: Final = 2**31 - 1
 """Highest id of a field."""
 
-_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f]|^/|//|/$|(?:^|/)\.\.?(?:/|$)|^$")
-"""Control characters, and paths that are absolute, lead upwards or name a folder."""
-
-_DOUBTFUL: Final = ("", ".")
-"""First characters of names that are looked at closely."""
-
 
 def check_file_name(name: str, what: str, where: object) -> None:
     """Make sure that a name from a file leads to a file below the folder it is meant for.
@@ -38,15 +32,12 @@ def check_file_name(name: str, what: str, where: object) -> None:
     Raises
     ------
     CorruptFileError
-        It is absolute, leads upwards, names no file, or has control characters.
+        It is none, as ``is_path`` tells.
     """
-    # Nearly all names are plain, which is told far sooner.
-    if name.isprintable() and "/" not in name and name[:1] not in _DOUBTFUL:
-        return
-    if _UNFIT.search(name):
+    if not is_path(name):
         raise CorruptFileError(
             what,
-            expected="a path below its folder, without '.', '..' or control characters",
+            expected="a path below its folder, without '.', '..', '\\' or control characters",
             found=repr(name),
             where=where,
         )
