@@ -1,0 +1,92 @@
+"""What the names of a dataset's files look like.
+
+Whoever deletes or copies files that a dataset names, or that lie in its folders, asks here
+first: a name is text from a file, and a folder may hold what somebody else put there.
+
+A manifest may call a data file anything that ends in ``.lance``. One that no manifest names is
+taken for ours only if its name is one that writers generate.
+
+==================== ==========================================================================
+folder               names
+==================== ==========================================================================
+``data``             24 bits and 26 hexadecimal digits, or a UUID, then ``.lance``
+``data/<stem>``      32 bits, then ``.blob``
+``_deletions``       ``<fragment>-<version>-<number>.arrow`` or ``.bin``
+``_transactions``    ``<version>-<uuid>.txn``
+``_indices/<uuid>``  letters, digits, ``_``, ``-``, ``.``, then ``.lance`` or ``.idx``
+``_versions``        as in :mod:`glaive.format.paths`; staged: with ``-<uuid>`` or ``#<number>``
+==================== ==========================================================================
+
+Specification: "Directory layout" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from glaive.format.paths import parse_manifest_name
+
+__all__ = [
+    "is_blob_file_name",
+    "is_data_file_name",
+    "is_deletion_file_name",
+    "is_generated_data_file_name",
+    "is_index_file_name",
+    "is_index_folder_name",
+    "is_staged_manifest_name",
+    "is_transaction_file_name",
+]
+
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_NUMBER: Final = "[0-9]{1,20}"
+
+_DATA: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*\.lance")
+_GENERATED_DATA: Final = re.compile(rf"(?:[01]{{24}}[0-9a-f]{{26}}|{_UUID}|[0-9a-f]{{32}})\.lance")
+_BLOB: Final = re.compile(r"[01]{32}\.blob")
+_DELETION: Final = re.compile(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(?:arrow|bin)")
+_TRANSACTION: Final = re.compile(rf"{_NUMBER}-{_UUID}\.txn")
+_INDEX_FOLDER: Final = re.compile(_UUID)
+_INDEX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.(?:lance|idx)")
+_STAGED: Final = re.compile(rf"(.+\.manifest)(?:-{_UUID}|#{_NUMBER})")
+
+
+def is_data_file_name(name: str) -> bool:
+    """Whether a data file may be called this, as manifests name it: below its folder."""
+    return _DATA.fullmatch(name) is not None
+
+
+def is_generated_data_file_name(name: str) -> bool:
+    """Whether writers generate such names for data files."""
+    return _GENERATED_DATA.fullmatch(name) is not None
+
+
+def is_blob_file_name(name: str) -> bool:
+    """Whether a file with blobs is called this, in the folder of its data file."""
+    return _BLOB.fullmatch(name) is not None
+
+
+def is_deletion_file_name(name: str) -> bool:
+    """Whether a deletion file is called this."""
+    return _DELETION.fullmatch(name) is not None
+
+
+def is_transaction_file_name(name: str) -> bool:
+    """Whether a transaction file is called this."""
+    return _TRANSACTION.fullmatch(name) is not None
+
+
+def is_index_folder_name(name: str) -> bool:
+    """Whether the folder of an index segment is called this."""
+    return _INDEX_FOLDER.fullmatch(name) is not None
+
+
+def is_index_file_name(name: str) -> bool:
+    """Whether a file of an index is called this, in the folder of its segment."""
+    return _INDEX.fullmatch(name) is not None
+
+
+def is_staged_manifest_name(name: str) -> bool:
+    """Whether a manifest is called this before it gets its final name."""
+    found = _STAGED.fullmatch(name)
+    return found is not None and parse_manifest_name(found[1]) is not None
