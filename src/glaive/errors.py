@@ -15,6 +15,7 @@ GlaiveError
 ├── CleanupError(OSError)                old versions cannot be removed as asked; nothing was
 ├── NotFoundError(LookupError)           no such version, column, index or fragment
 │   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this place
+│   │   └── UnfinishedDatasetError(NotLanceError)   whoever created it was stopped
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
@@ -67,6 +68,7 @@ __all__ = [
     "RowIndexError",
     "SchemaError",
     "StoreError",
+    "UnfinishedDatasetError",
     "UnsupportedFeatureError",
     "VersionNotFoundError",
 ]
@@ -221,6 +223,10 @@ class NotFoundError(GlaiveError, LookupError):
 
 class DatasetNotFoundError(NotFoundError, FileNotFoundError, ValueError):
     """No dataset at this place."""
+
+
+class UnfinishedDatasetError(DatasetNotFoundError, NotLanceError):
+    """The only manifest is empty: whoever creates the dataset is at work, or was stopped."""
 
 
 class VersionNotFoundError(NotFoundError, OSError, ValueError):

@@ -67,9 +67,9 @@ def test_the_names_that_both_libraries_choose_are_known(tmp_path: Path) -> None:
             assert found
             assert all(map(known, found)), found
     lance.dataset(place).create_scalar_index("a", "BTREE")
-    for folder in (place / "_indices").iterdir():
-        assert names.is_index_folder_name(folder.name)
-        assert all(names.is_index_file_name(one.name) for one in folder.iterdir())
+    for segment in (place / "_indices").iterdir():
+        assert names.is_index_folder_name(segment.name)
+        assert all(names.is_index_file_name(one.name) for one in segment.iterdir())
 
 
 @pytest.mark.parametrize("name", [f"{UUID}.lance", UUID.replace("-", "") + ".lance"])

@@ -122,17 +122,40 @@ def test_a_version_that_a_branch_was_made_from_stays(path: str) -> None:
     assert versions(path) == [2, 5]
 
 
+UUID = "d18587f8-5bb1-4d1d-9140-7d304a689779"
+STEM = "0" * 12 + "1" * 12 + "0123456789abcdef0123456789"
 LEFTOVERS = [
-    "data/0101.lance",
-    "data/0101/1000.blob",
-    "data/.0101.lance.0123456789abcdef.tmp",
+    f"data/{STEM}.lance",
+    f"data/{STEM}/{'1000' * 8}.blob",
+    "data/.mine.lance.0123456789abcdef.tmp",
     "_deletions/0-1-5.arrow",
     "_deletions/0-1-6.bin",
-    "_transactions/4-d18587f8-5bb1-4d1d-9140-7d304a689779.txn",
-    "_versions/18446744073709551600.manifest-d18587f8-5bb1-4d1d-9140-7d304a689779",
+    f"_transactions/4-{UUID}.txn",
+    f"_versions/18446744073709551600.manifest-{UUID}",
     "_indices/f3b0c9a2-9d46-4d0c-8a86-0d6f61a3c111/page_data.lance",
 ]
-NOT_OURS = ["notes.txt", "data/notes.txt", "_versions/notes", "data/sub/notes.lance.bak"]
+NOT_OURS = [
+    "notes.txt",
+    "data/notes.txt",
+    "data/notes.lance",
+    "data/0101.lance",
+    "data/0101/1000.blob",
+    f"data/{STEM}/notes.blob",
+    f"data/{STEM}/deeper/{'1000' * 8}.blob",
+    "data/sub/notes.lance.bak",
+    "data/.notes.txt.0123456789abcdef.tmp",
+    "data/.vimrc.tmp",
+    "_deletions/notes.arrow",
+    "_transactions/4-mine.txn",
+    "_versions/notes",
+    "_versions/notes.manifest",
+    "_versions/notes.manifest-1",
+    f"_versions/{UUID}.manifest-{UUID}",
+    "_indices/mine/page_data.lance",
+    f"_indices/{UUID}/notes.txt",
+    f"_indices/{UUID}/deeper/page_data.lance",
+    f"_indices/{UUID}.lance",
+]
 
 
 @pytest.fixture

@@ -115,7 +115,8 @@ class TestTags:
             glaive.dataset(path).tags.create(name, 1)
 
     @pytest.mark.parametrize(
-        "content", [b"", b"[1]", b'{"version": 1}', b'{"version": "1", "manifestSize": 3}', b"\xff"]
+        "content",
+        [b"\n", b"[1]", b'{"version": 1}', b'{"version": "1", "manifestSize": 3}', b"\xff"],
     )
     def test_a_damaged_file_is_named(self, path: str, content: bytes) -> None:
         file = Path(path) / "_refs" / "tags" / "t.json"

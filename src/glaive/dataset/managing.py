@@ -230,7 +230,10 @@ class Managing(OpenedVersion):
         Notes
         -----
         This version, newer ones, and those that branches were made from always stay.
-        Manifests go first: no version is ever left without its files.
+        Manifests go first: no version is ever left without its files. Nothing is deleted that no
+        writer of datasets would have called so, nor behind a link that leads out of the root,
+        unless the storage option ``delete_through_links`` is set; ``warnings`` of the result say
+        what was left.
         """
         from glaive.dataset.versions.cleanup import clean_up
         from glaive.table.cleanup import CleanupPolicy
@@ -302,6 +305,9 @@ class Managing(OpenedVersion):
         ignore_not_found: bool | None = None,
     ) -> None:
         """Delete a dataset and everything below its root.
+
+        Links are deleted, not what they lead to, which is logged; with the storage option
+        ``delete_through_links`` the files of the dataset that lie behind them go as well.
 
         Raises
         ------

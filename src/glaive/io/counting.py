@@ -168,6 +168,13 @@ class CountingStore(ForwardingStore):
         for error in late:
             _raise(error)
 
+    def discard(self, paths: Sequence[str]) -> None:
+        """Count one request per object, as :meth:`delete` does."""
+        late = [self.note("delete", path) for path in paths]
+        super().discard(paths)
+        for error in late:
+            _raise(error)
+
 
 class CountingReader:
     """A reader whose requests are counted; never mapped."""

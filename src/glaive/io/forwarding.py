@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from glaive.io import deleting
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 
 __all__ = ["ForwardingStore"]
@@ -70,3 +71,19 @@ class ForwardingStore:
     def delete(self, paths: Sequence[str]) -> None:
         """Pass on."""
         self.inner.delete(paths)
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Pass on."""
+        deleting.discard(self.inner, paths)
+
+    def link_out(self, folder: str) -> str | None:
+        """Pass on."""
+        return deleting.link_out(self.inner, folder)
+
+    def is_link(self, path: str) -> bool:
+        """Pass on."""
+        return deleting.is_link(self.inner, path)
+
+    def remove_unfinished(self, path: str) -> bool:
+        """Pass on."""
+        return deleting.remove_unfinished(self.inner, path)

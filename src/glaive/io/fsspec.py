@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -23,8 +24,10 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
-from glaive.io.failures import beyond_end, from_object_store, from_system
+from glaive.io.failures import beyond_end
+from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
 from glaive.io.gate import Gate
+from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
 from glaive.io.retry import repeating
@@ -33,9 +36,12 @@ from glaive.io.storage_options import DOWNLOAD_RETRIES
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 from glaive.types import ByteRange
 
-__all__ = ["FsspecReader", "FsspecSink", "FsspecStore", "connect_fsspec", "is_known"]
+__all__ = ["FsspecReader", "FsspecStore", "connect_fsspec", "is_known"]
 
 T = TypeVar("T")
+
+_THROUGH_LINKS = "delete_through_links"
+"""The one storage option that is ours: whether files are deleted in folders behind links."""
 
 _AT_ONCE = 8
 """Ranges of one call that are read side by side."""
@@ -66,8 +72,9 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         raise MissingDependencyError(
             f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"
         ) from None
+    given = {key: value for key, value in options.items() if key.lower() != _THROUGH_LINKS}
     try:
-        system, root = fsspec.core.url_to_fs(uri, **options)
+        system, root = fsspec.core.url_to_fs(uri, **given)
     except ImportError as error:
         raise MissingDependencyError(f"{uri} needs another package: {error}") from None
     except Exception as error:
@@ -110,11 +117,7 @@ class FsspecStore:
         return f"{self.uri}/{path}" if path else self.uri
 
     def _key(self, path: str) -> str:
-        if path.startswith("/") or (".." in path and ".." in path.split("/")):
-            raise StoreError(
-                f"path {path!r} leads out of {self.uri}. A manifest that names such a path is "
-                "damaged or was made to do harm."
-            )
+        check_object_path(path, self.uri)
         return f"{self._root}/{path}" if path else self._root
 
     def reading(self, path: str, doing: str, read: Callable[[], T]) -> T:
@@ -123,7 +126,7 @@ class FsspecStore:
             with self.gate.passing(1):
                 return repeating(read, DOWNLOAD_RETRIES, refusals=(Exception,))
         except Exception as error:
-            raise _failed(error, self.full(path), doing) from None
+            raise failed(error, self.full(path), doing) from None
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; no request yet."""
@@ -139,9 +142,12 @@ class FsspecStore:
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object; with ``create`` as exclusively as the file system can."""
         key, full = self._key(path), self.full(path)
+        empty = False
         if mode == "create" and self.reading(path, "look up", lambda: self._system.exists(key)):
-            raise ObjectExistsError(f"cannot write {full}: it exists already.")
-        if mode == "overwrite" or not _creates(self._system):
+            empty = not self.head(path).size
+            if not empty:
+                raise ObjectExistsError(f"cannot write {full}: it exists already.")
+        if mode == "overwrite" or empty or not _creates(self._system):
             sink = self.create(path)
             try:
                 sink.write(data)
@@ -154,24 +160,12 @@ class FsspecStore:
         try:
             self.in_folder(key, lambda: self._system.pipe_file(key, body, mode="create"))
         except Exception as error:
-            raise _failed(error, full, "write") from None
+            raise failed(error, full, "write") from None
         self.counters.add_write(1, len(body))
 
     def create(self, path: str) -> FsspecSink:
         """Start writing an object; its directory is made where the file system needs one."""
-        key, full = self._key(path), self.full(path)
-
-        def begin() -> tuple[Any, bool]:
-            try:
-                return self._system.open(key, "wb", autocommit=False), True
-            except (NotImplementedError, TypeError):
-                return self._system.open(key, "wb"), False
-
-        try:
-            file, waits = self.in_folder(key, begin)
-        except Exception as error:
-            raise _failed(error, full, "write") from None
-        return FsspecSink(self, file, key, full, waits=waits)
+        return begin_writing(self, self._system, self._key(path), self.full(path))
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
         """Write, making the directory when there is none."""
@@ -225,14 +219,56 @@ class FsspecStore:
         return ObjectMeta(path, int(entry.get("size") or 0), _time(entry))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one; gone ones are no error."""
+        """Delete objects one by one; gone ones are no error.
+
+        None is deleted in a folder behind a link, unless ``delete_through_links`` is set.
+        """
+        for folder, group in groupby(paths, lambda path: path.rpartition("/")[0]):
+            reason = self.link_out(folder)
+            if reason is not None:
+                raise StoreError(f"cannot delete objects in {self.full(folder)}: {reason}")
+            self.discard(list(group))
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Delete objects that this process has written."""
         for path in paths:
             key = self._key(path)
             try:
                 with suppress(FileNotFoundError):
                     self._system.rm_file(key)
             except Exception as error:
-                raise _failed(error, self.full(path), "delete") from None
+                raise failed(error, self.full(path), "delete") from None
+
+    def link_out(self, folder: str) -> str | None:
+        """Why objects in a folder are not deleted; see :func:`glaive.io.deleting.link_out`.
+
+        Where a link leads is not known here, so any link counts.
+        """
+        allowed = {key.lower(): value for key, value in self.options.items()}.get(_THROUGH_LINKS)
+        if allowed is not None and allowed.lower() in ("1", "true", "on"):
+            return None
+        parts = folder.split("/") if folder else []
+        for depth in range(1, len(parts) + 1):
+            at = "/".join(parts[:depth])
+            if self.is_link(at):
+                return (
+                    f"{at} is a link. What lies there may be somebody else's; "
+                    f"storage_options={{'{_THROUGH_LINKS}': 'true'}} says that it is not."
+                )
+        return None
+
+    def is_link(self, path: str) -> bool:
+        """Whether a name is a link, on file systems that tell."""
+        key = self._key(path)
+
+        def look() -> Any:
+            try:
+                return self._system.info(key)
+            except FileNotFoundError:
+                return {}
+
+        entry = self.reading(path, "look up", look)
+        return bool(entry.get("islink")) or entry.get("type") == "link"
 
 
 class FsspecReader:
@@ -302,55 +338,6 @@ class FsspecReader:
         """Do nothing: no file is kept open."""
 
 
-class FsspecSink:
-    """An object being written; visible when finished where the file system can wait."""
-
-    __slots__ = ("_file", "_full", "_key", "_place", "_waits", "position")
-
-    def __init__(self, place: FsspecStore, file: Any, key: str, full: str, *, waits: bool) -> None:
-        self._place, self._file, self._key, self._full, self._waits = place, file, key, full, waits
-        self.position = 0
-
-    def write(self, data: Sequence[BytesLike]) -> None:
-        """Append pieces."""
-        file = self._opened()
-        for piece in data:
-            view = memoryview(piece)
-            if view.nbytes == 0:
-                continue
-            try:
-                file.write(view.cast("B") if view.format != "B" or view.ndim != 1 else view)
-            except Exception as error:
-                raise _failed(error, self._full, "write") from None
-            self.position += view.nbytes
-
-    def finish(self) -> int:
-        """Make the object visible; returns its size in bytes."""
-        file, self._file = self._opened(), None
-        try:
-            file.close()
-            if self._waits:
-                self._place.in_folder(self._key, file.commit)
-        except Exception as error:
-            raise _failed(error, self._full, "write") from None
-        self._place.counters.add_write(1, self.position)
-        return self.position
-
-    def abort(self) -> None:
-        """Leave nothing behind where the file system can take it back."""
-        file, self._file = self._file, None
-        if file is not None:
-            with suppress(Exception):
-                if self._waits:
-                    file.discard()
-                file.close()
-
-    def _opened(self) -> Any:
-        if self._file is None:
-            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        return self._file
-
-
 def _split_secret(uri: str) -> tuple[str, str]:
     """The URI without the password before its host, and that password."""
     scheme, mark, rest = uri.partition("://")
@@ -370,14 +357,6 @@ def _creates(system: Any) -> bool:
     from fsspec.spec import AbstractFileSystem
 
     return type(system).pipe_file is not AbstractFileSystem.pipe_file
-
-
-def _failed(error: Exception, path: str, doing: str) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, OSError):
-        return from_system(error, path, doing)
-    return from_object_store(error, path, doing)
 
 
 def _time(entry: Mapping[str, Any]) -> datetime | None:

@@ -8,52 +8,83 @@ names that nobody knows yet need none (:meth:`LocalStore.put_new`).
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import AbstractContextManager
 from io import FileIO
+from itertools import groupby
 from stat import S_ISDIR, S_ISREG
 
 import pyarrow as pa
 
 from glaive.config import settings
 from glaive.errors import OptionError, StoreError
+from glaive.io.confined import (
+    LeadsOutError,
+    is_link,
+    opened_folder,
+    remove_empty_folders,
+    unlink_all,
+)
+from glaive.io.exclusive import remove_unfinished
 from glaive.io.failures import from_system, not_a_file
-from glaive.io.local_sink import SMALL, TEMPORARY, LocalSink, place_small, write_new
+from glaive.io.listing import (
+    describe,
+    files_below,
+    files_in,
+    links_below,
+    names_in,
+    unfinished_below,
+)
+from glaive.io.local_sink import SMALL, LocalSink, place_small, write_new
 from glaive.io.mapped import READING, MappedReader
+from glaive.io.object_path import check_object_path
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, PutMode
 
 __all__ = ["LocalStore"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ALLOW = (
+    "What lies there may be somebody else's; storage_options={'delete_through_links': 'true'} "
+    "says that it is not."
+)
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call for what follows."""
 _FIRST = 64 * 1024
+_REWRITE = (
+    os.O_WRONLY
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+)
 
 
 class LocalStore:
     """A directory. Made without touching the disk; directories appear when first written to.
 
     ``options`` are storage options: ``fsync`` (``true`` or ``false``) says whether what becomes
-    visible is forced to disk before, in place of ``GLAIVE_FSYNC``; the others mean nothing here.
+    visible is forced to disk before, in place of ``GLAIVE_FSYNC``; ``delete_through_links`` whether
+    files are deleted in folders that a link leads to, out of the root. Others mean nothing here.
 
     Raises
     ------
     OptionError
-        ``fsync`` is neither true nor false.
+        One of these is neither true nor false.
     """
 
-    __slots__ = ("counters", "fsync", "options", "root")
+    __slots__ = ("anchor", "counters", "fsync", "options", "root", "through_links")
 
     def __init__(
         self, root: str | os.PathLike[str], options: Mapping[str, str] | None = None
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self.options: Mapping[str, str] = options or {}
-        self.fsync = _fsync(self.options) if options else settings.fsync
+        self.fsync, self.through_links = settings.fsync, False
+        if options:
+            self.fsync = _switch(options, "fsync", self.fsync)
+            self.through_links = _switch(options, "delete_through_links", False)
         self.counters = IoCounters()
+        self.anchor = self.root
 
     def __repr__(self) -> str:
         return f"LocalStore({self.root!r})"
@@ -65,7 +96,7 @@ class LocalStore:
         return hash(self.root)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LocalStore, (self.root, dict(self.options)))
+        return (_reopened, (self.anchor, self.root[len(self.anchor) + 1 :], dict(self.options)))
 
     @property
     def uri(self) -> str:
@@ -74,16 +105,7 @@ class LocalStore:
 
     def full(self, path: str) -> str:
         """Absolute path of an object; refuses paths that lead out of the directory."""
-        if path.startswith("/") or (".." in path and ".." in path.split("/")):
-            raise StoreError(
-                f"path {path!r} leads out of {self.root}. A manifest that names such a path is "
-                "damaged or was made to do harm."
-            )
-        if "\0" in path:
-            raise StoreError(
-                f"path {path!r} below {self.root} has a null character, which no file's name has. "
-                "A manifest that names such a path is damaged."
-            )
+        check_object_path(path, self.root)
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str, *, size: int | None = None) -> MappedReader:
@@ -160,14 +182,17 @@ class LocalStore:
     def rewrite(self, path: str, data: bytes) -> bool:
         """Write over a file of the same size in place; ``False`` if there is no such file.
 
-        Not atomic, hence only for hints: a reader may see a mixture of old and new bytes.
+        Not atomic, hence only for hints: a reader may see a mixture of old and new bytes. A file
+        that is reached through a link, or has another name as well, is not written.
         """
         try:
-            fd = os.open(self.full(path), os.O_WRONLY | getattr(os, "O_BINARY", 0))
+            fd = os.open(self.full(path), _REWRITE)
         except OSError:
             return False
         try:
-            return os.fstat(fd).st_size == len(data) and os.write(fd, data) == len(data)
+            status = os.fstat(fd)
+            mine = S_ISREG(status.st_mode) and status.st_nlink == 1
+            return mine and status.st_size == len(data) and os.write(fd, data) == len(data)
         except OSError as error:
             raise from_system(error, self.full(path), "write") from None
         finally:
@@ -179,60 +204,34 @@ class LocalStore:
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order; each is looked at when it comes."""
-        full = self.full(prefix)
-        for name in self._names(full):
-            if _is_temporary(name):
-                continue
-            status = _status(f"{full}/{name}")
-            if status is not None and not S_ISDIR(status.st_mode):
-                yield _meta(f"{prefix}/{name}" if prefix else name, status)
+        self.full(prefix)
+        return files_in(self.root, prefix)
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
-        full = self.full(prefix)
-        names = set()
-        for name in self._names(full):
-            if _is_temporary(name):
-                continue
-            if os.path.isdir(f"{full}/{name}") and not os.path.islink(f"{full}/{name}"):
-                names.add(name + "/")
-            else:
-                names.add(name)
-        # A directory sorts as its paths do: as if its name ended in "/".
-        for name in sorted(names):
-            path = f"{prefix}/{name}" if prefix else name
-            if name.endswith("/"):
-                yield from self.walk(path[:-1])
-            elif (status := _status(f"{full}/{name}")) is not None:
-                yield _meta(path, status)
-
-    def remove_folders(self) -> None:
-        """Remove the root and the directories below it, as far as they are empty."""
-        for folder, _, _ in os.walk(self.root, topdown=False):
-            try:
-                os.rmdir(folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                    raise from_system(error, folder, "remove") from None
+        self.full(prefix)
+        return files_below(self.root, prefix)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
         """Temporary files at any depth below a directory: of writers at work, or that failed."""
-        full = self.full(prefix)
-        for name in self._names(full):
-            path = f"{prefix}/{name}" if prefix else name
-            if _is_temporary(name):
-                if (status := _status(f"{full}/{name}")) is not None:
-                    yield _meta(path, status)
-            elif os.path.isdir(f"{full}/{name}") and not os.path.islink(f"{full}/{name}"):
-                yield from self.unfinished(path)
+        self.full(prefix)
+        return unfinished_below(self.root, prefix)
+
+    def links(self, prefix: str) -> Iterator[str]:
+        """Links at any depth below a directory."""
+        self.full(prefix)
+        return links_below(self.root, prefix)
 
     def names(self, prefix: str) -> Sequence[str]:
         """Names of all that is in a directory, unfinished files too, in any order."""
-        return _listdir(self.full(prefix))
+        return names_in(self.full(prefix))
 
-    @staticmethod
-    def _names(full: str) -> Sequence[str]:
-        return sorted(_listdir(full))
+    def remove_folders(self) -> None:
+        """Remove the root and the directories below it, as far as they are empty."""
+        try:
+            remove_empty_folders(self.root)
+        except OSError as error:
+            raise from_system(error, error.filename or self.root, "remove") from None
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
@@ -243,7 +242,7 @@ class LocalStore:
             raise from_system(error, full, "look up") from None
         if S_ISDIR(status.st_mode):
             raise StoreError(f"cannot look up {full}: it is a directory. Check the path.")
-        return _meta(path, status)
+        return describe(path, status)
 
     def folder_state(self, prefix: str) -> tuple[int, ...] | None:
         """What changes when names come into a directory or go; ``None`` if there is none."""
@@ -263,27 +262,94 @@ class LocalStore:
             return False
         return False
 
+    def below(self, path: str) -> LocalStore:
+        """A store of a folder of this one, which deletes nothing if a link leads to that folder."""
+        store = LocalStore(self.full(path), self.options)
+        store.anchor = self.anchor
+        return store
+
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those already gone are no error."""
+        """Delete files; those already gone are no error, and links go, not what they lead to.
+
+        No folder is reached through a link that leads out of the root, unless the option
+        ``delete_through_links`` is set.
+        """
+        for folder, group in groupby(paths, _folder_of):
+            full, names = self.full(folder), []
+            for path in group:
+                self.full(path)
+                names.append(path[len(folder) + 1 if folder else 0 :])
+            try:
+                if self.through_links:
+                    unlink_all(full, names)
+                else:
+                    with self._confined(folder) as at:
+                        unlink_all(at, names)
+            except LeadsOutError as error:
+                raise StoreError(f"cannot delete files in {full}: {error}. {_ALLOW}") from None
+            except FileNotFoundError:
+                continue  # the folder is gone
+            except OSError as error:
+                path = f"{full}/{os.path.basename(error.filename or '')}"
+                raise from_system(error, path, "delete") from None
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Delete files that this process has written; see :func:`glaive.io.deleting.discard`."""
         for path in paths:
             full = self.full(path)
             try:
-                os.unlink(full)
-            except FileNotFoundError:
-                continue
+                unlink_all(os.path.dirname(full), [os.path.basename(full)])
             except OSError as error:
                 raise from_system(error, full, "delete") from None
 
+    def link_out(self, folder: str) -> str | None:
+        """Why files in a folder are not deleted; see :func:`glaive.io.deleting.link_out`."""
+        if self.through_links:
+            return None
+        try:
+            with self._confined(folder):
+                return None
+        except LeadsOutError as error:
+            return f"{error}. {_ALLOW}"
+        except OSError:  # not there, or not to be read: whoever deletes in it is told
+            return None
 
-def _fsync(options: Mapping[str, str]) -> bool:
-    """Whether the options, else the settings, ask for files to be forced to disk."""
+    def _confined(self, folder: str) -> AbstractContextManager[int | str]:
+        return opened_folder(self.anchor, self.root[len(self.anchor) + 1 :], folder)
+
+    def is_link(self, path: str) -> bool:
+        """Whether a name in a folder is a link."""
+        return is_link(self.full(path))
+
+    def remove_unfinished(self, path: str) -> bool:
+        """Remove an empty file whose writer was stopped; whether it was removed."""
+        full = self.full(path)
+        if self.link_out(_folder_of(path)) is not None:
+            return False
+        try:
+            return remove_unfinished(full)
+        except OSError as error:
+            raise from_system(error, full, "remove") from None
+
+
+def _reopened(anchor: str, prefix: str, options: Mapping[str, str]) -> LocalStore:
+    store = LocalStore(anchor, options)
+    return store.below(prefix) if prefix else store
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _switch(options: Mapping[str, str], name: str, default: bool) -> bool:  # noqa: FBT001  # what it is unless an option says otherwise
+    """What an option says that is true or false."""
     for key, value in options.items():
-        if key.lower() == "fsync":
+        if key.lower() == name:
             found = _SWITCHES.get(value.lower())
             if found is None:
-                raise OptionError(f"storage_options: fsync is true or false, found {value!r}")
+                raise OptionError(f"storage_options: {name} is true or false, found {value!r}")
             return found
-    return settings.fsync
+    return default
 
 
 _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
@@ -300,33 +366,8 @@ def _opened(full: str, flags: int) -> int:
     return os.open(full, flags | READING)
 
 
-def _listdir(full: str) -> Sequence[str]:
-    try:
-        return os.listdir(full)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise from_system(error, full, "list") from None
-
-
 def _rest(fd: int, size: int) -> Iterator[bytes]:
     """What follows, of about this size."""
     while data := os.read(fd, max(_FIRST, min(size, _SLICE))):
         size -= len(data)
         yield data
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(TEMPORARY)
-
-
-def _status(full: str) -> os.stat_result | None:
-    try:
-        return os.stat(full)
-    except FileNotFoundError:  # deleted since it was listed
-        return None
-
-
-def _meta(path: str, status: os.stat_result) -> ObjectMeta:
-    changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
-    return ObjectMeta(path, status.st_size, changed)

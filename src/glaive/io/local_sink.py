@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from glaive.errors import StoreError
+from glaive.io.exclusive import take_name
 from glaive.io.failures import from_system
 from glaive.io.reserve import STEP, release, reserve
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode
+from glaive.io.temporary import temporary_path
 
-__all__ = ["SMALL", "TEMPORARY", "LocalSink", "place_small", "write_new"]
-
-TEMPORARY = ".tmp"
-"""How the names of unfinished files end; they begin with a dot."""
+__all__ = ["SMALL", "LocalSink", "place_small", "write_new"]
 
 SMALL = 256 * 1024
 """Bytes of a file below which its pieces are joined and written with one call."""
@@ -25,14 +24,6 @@ _SLICE = 8 * 1024 * 1024
 """Bytes per system call: large writes go to the page cache fastest in slices."""
 _PIECES = 512
 """Pieces per ``writev``; POSIX promises 1024 on the systems we know, 16 at least."""
-_NO_LINKS = {
-    errno.EPERM,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EMLINK,
-    errno.EINVAL,
-}
 _RESERVE_FROM = 1024 * 1024
 """Bytes of one write from which blocks are reserved ahead."""
 
@@ -86,12 +77,12 @@ def _make_folder(full: str, *, fsync: bool = False) -> None:
 
 def place_small(full: str, data: bytes, mode: PutMode) -> None:
     """Write a small file under a temporary name, then make it visible."""
-    temporary = _temporary(full)
+    temporary = temporary_path(full)
     try:
         write_new(temporary, data)
         try:
             if mode == "create":
-                _link(temporary, full)
+                take_name(temporary, full)
             else:
                 os.replace(temporary, full)
         except BaseException:
@@ -100,11 +91,6 @@ def place_small(full: str, data: bytes, mode: PutMode) -> None:
             raise
     except OSError as error:
         raise from_system(error, full, "write") from None
-
-
-def _temporary(full: str) -> str:
-    folder, _, name = full.rpartition("/")
-    return f"{folder}/.{name}.{os.urandom(8).hex()}{TEMPORARY}"
 
 
 class LocalSink:
@@ -117,7 +103,7 @@ class LocalSink:
 
     def __init__(self, full: str, counters: IoCounters, *, fsync: bool) -> None:
         self._full, self._counters, self._fsync = full, counters, fsync
-        self._temporary = _temporary(full)
+        self._temporary = temporary_path(full)
         self.position = 0
         self._reserved = 0
         try:
@@ -159,7 +145,7 @@ class LocalSink:
             os.close(self._fd)
             self._fd = -1
             if mode == "create":
-                _link(self._temporary, self._full)
+                take_name(self._temporary, self._full)
             else:
                 os.replace(self._temporary, self._full)
             if self._fsync:
@@ -221,22 +207,6 @@ def _flush(fd: int, views: list[memoryview]) -> None:
         views = views[at:]
         if done:
             views[0] = views[0][done:]
-
-
-def _link(temporary: str, full: str) -> None:
-    """Give a file its final name only if the name is free, in one step."""
-    try:
-        os.link(temporary, full)
-    except OSError as error:
-        if isinstance(error, FileExistsError) or error.errno not in _NO_LINKS:
-            raise
-        # No hard links here (FAT, some network mounts). Taking the name first decides who
-        # wins; for an instant others may see the object empty, hence shorter than any
-        # manifest can be.
-        os.close(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        os.replace(temporary, full)
-    else:
-        os.unlink(temporary)
 
 
 def _sync_folder(folder: str) -> None:

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import BaseError, NotSupportedError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import MemoryStore
 
 from glaive.errors import StoreError
 from glaive.io.failures import beyond_end, from_object_store
 from glaive.io.gate import Gate
+from glaive.io.object_path import check_object_path
 from glaive.io.ranges import aligned, coalesce, split
 from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
@@ -80,11 +81,7 @@ class ObjectStoreAdapter:
         return f"{self.uri}/{path}" if path else self.uri
 
     def _key(self, path: str) -> str:
-        if path.startswith("/") or (".." in path and ".." in path.split("/")):
-            raise StoreError(
-                f"path {path!r} leads out of {self.uri}. A manifest that names such a path is "
-                "damaged or was made to do harm."
-            )
+        check_object_path(path, self.uri)
         return "/".join(part for part in (self._prefix, path) if part)
 
     def open(self, path: str, *, size: int | None = None) -> ObjectReader:
@@ -112,10 +109,28 @@ class ObjectStoreAdapter:
         body = memoryview(pieces[0]).cast("B") if len(pieces) == 1 else b"".join(pieces)
         key = self._key(path)
         try:
-            obstore.put(self._store, key, body, mode=mode, use_multipart=False)
+            try:
+                obstore.put(self._store, key, body, mode=mode, use_multipart=False)
+            except AlreadyExistsError:
+                if not self._put_over_nothing(key, body):
+                    raise
             self.counters.add_write(1, len(body))
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "write") from None
+
+    def _put_over_nothing(self, key: str, body: bytes | memoryview) -> bool:
+        """Write an object in the place of an empty one; ``False`` if it is none.
+
+        Refused by the store if the object changes meanwhile.
+        """
+        found = obstore.head(self._store, key)
+        if found["size"] or not found["e_tag"]:
+            return False
+        known: Any = {"e_tag": found["e_tag"]}
+        if found["version"]:
+            known["version"] = found["version"]
+        obstore.put(self._store, key, body, mode=known, use_multipart=False)
+        return True
 
     def create(self, path: str) -> ObjectSink:
         """Start a multipart upload."""

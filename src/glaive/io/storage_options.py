@@ -56,7 +56,7 @@ _CLIENT = frozenset(
     }
 )
 _OWN = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
-_ELSEWHERE = frozenset({"dynamodb_endpoint", "fsync", "manifest_store"})
+_ELSEWHERE = frozenset({"delete_through_links", "dynamodb_endpoint", "fsync", "manifest_store"})
 """Keys that other parts of this library read."""
 
 

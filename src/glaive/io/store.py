@@ -117,7 +117,8 @@ class ObjectStore(Protocol):
         """Write a whole object at once, atomically: others see all of it or nothing.
 
         With ``mode="create"`` an existing object is left alone and ``ObjectExistsError``
-        raised: this is the primitive that commits stand on.
+        raised: this is the primitive that commits stand on. An empty object is none: a writer
+        took the name and was stopped before it wrote anything, and this one takes its place.
         """
 
     def create(self, path: str) -> Sink:

@@ -15,20 +15,24 @@ from glaive.errors import ObjectExistsError, OptionError, RefExistsError
 from glaive.io.store import ObjectStore
 from glaive.table.refs import (
     MAIN,
-    NAME,
     damaged,
     dump_json,
+    finished,
+    is_branch_name,
+    is_unfinished,
     load_json,
     metadata_of,
-    stem,
+    ref_files,
     whole_number,
 )
 
 __all__ = [
+    "BRANCHES",
     "Branch",
     "check_branch_name",
     "create_branch_file",
     "delete_branch_file",
+    "is_branch_begun",
     "list_branches",
     "read_branch",
     "replace_branch",
@@ -78,10 +82,19 @@ class Branch:
 
 
 def list_branches(root: ObjectStore) -> dict[str, Branch]:
-    """All branches by name, without the main one. One listing and one request per branch."""
-    stems = [stem(meta.path) for meta in root.list(BRANCHES) if meta.path.endswith(".json")]
-    names = sorted(stem.replace("%2F", "/") for stem in stems)
-    return {name: read_branch(root, name) for name in names}
+    """All branches by name, without the main one. One listing and one request per branch.
+
+    Raises
+    ------
+    CorruptFileError
+        A file is damaged, or no branch can have its name.
+    """
+    files = ref_files(root, BRANCHES)
+    for name, meta in files.items():
+        if not is_branch_name(name):
+            what = "name of a file of branches"
+            raise damaged(what, "that of a branch", name, root.full(meta.path))
+    return {name: read_branch(root, name) for name in finished(root, files)}
 
 
 def read_branch(root: ObjectStore, name: str) -> Branch:
@@ -98,8 +111,8 @@ def read_branch(root: ObjectStore, name: str) -> Branch:
     content = load_json(root, path, "branch", name, BRANCHES)
     where = root.full(path)
     parent = content.get("parentBranch")
-    if parent is not None and not isinstance(parent, str):
-        raise damaged("parent of a branch", "text or null", parent, where)
+    if parent is not None and parent != MAIN and not is_branch_name(parent):
+        raise damaged("parent of a branch", "the name of a branch, or null", parent, where)
     return Branch(
         parent_branch=parent,
         parent_version=whole_number(content, "parentVersion", where),
@@ -118,12 +131,11 @@ def check_branch_name(name: object) -> str:
     OptionError
         It may not; the message says what names are made of.
     """
-    ok = isinstance(name, str) and name != MAIN and ".." not in name
-    parts = name.split("/") if isinstance(name, str) else []
-    if not ok or not all(NAME.fullmatch(part) for part in parts) or parts[-1].endswith(".lock"):
+    if not is_branch_name(name):
         raise OptionError(
             f"branch: {name!r} is no name for a branch. It has parts of letters, digits, '.', '-' "
-            f"and '_', separated by '/'; it is not {MAIN!r}, has no '..' and no '.lock' at the end."
+            f"and '_', separated by '/'; it is not {MAIN!r}, has no '..', no '.lock' at the end "
+            "and no part that is '.'."
         )
     return str(name)
 
@@ -148,6 +160,11 @@ def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
 def replace_branch(root: ObjectStore, name: str, branch: Branch) -> None:
     """Write the file of a branch that has one."""
     root.put(_branch_path(name), [branch.to_json()])
+
+
+def is_branch_begun(root: ObjectStore, name: str) -> bool:
+    """Whether a branch has an empty file: its writer was stopped. One request."""
+    return is_unfinished(root, _branch_path(name))
 
 
 def delete_branch_file(root: ObjectStore, name: str) -> None:

@@ -6,31 +6,40 @@ the caller knows that nobody is at work.
 
 Manifests are deleted first: whatever happens then, no version is left without its files.
 
+What no writer of datasets would have called so is left alone, and so is what lies behind a link
+that leads out of the root, unless the caller allowed to delete there. Versions whose manifests are
+left keep their files. An empty manifest, whose writer was stopped, is removed.
+
 Specification: "Cleaning up" in ``docs/format/refs.md``.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from glaive.errors import CleanupError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import VERSIONS, parse_manifest_name
+from glaive.format.paths import VERSIONS
+from glaive.io.deleting import is_link, link_out, remove_unfinished
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.table.branches import list_branches
+from glaive.table.branches import BRANCHES, list_branches
 from glaive.table.load import load_manifest
-from glaive.table.references import FOLDERS, FileKind, FileSet, kind_of
+from glaive.table.references import FOLDERS, FileKind, FileSet, is_own_folder, kind_of
+from glaive.table.refs import ref_files
 from glaive.table.root import plain_store
-from glaive.table.tags import list_tags
-from glaive.table.versions import ManifestLocation, list_versions
+from glaive.table.tags import TAGS, list_tags
+from glaive.table.versions import ManifestLocation, list_manifests, list_versions
 
 __all__ = ["CleanupFile", "CleanupPlan", "CleanupPolicy", "delete_planned", "plan_cleanup"]
+
+_logger = logging.getLogger(__name__)
 
 DEFAULT_AGE: Final = timedelta(days=14)
 UNVERIFIED_AGE: Final = timedelta(days=7)
@@ -85,21 +94,26 @@ class CleanupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFile:
-    """A file to be deleted; ``unverified`` when no version ever had it, as far as is known."""
+    """A file to be deleted; ``unverified`` when no version ever had it, as far as is known.
+
+    ``unfinished`` is an empty manifest: it is removed only if it is still empty then.
+    """
 
     path: str
     kind: FileKind
     size: int
     unverified: bool
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupPlan:
-    """What would be deleted, manifests first, and which versions that are."""
+    """What would be deleted, manifests first, which versions that are, and what is left and why."""
 
     read_version: int
     versions: tuple[int, ...]
     files: tuple[CleanupFile, ...]
+    left: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -134,9 +148,11 @@ def plan_cleanup(
     -----
     Requests: a listing per folder, one per version, one per tag and branch.
     """
+    left = _Left(store)
     locations = list_versions(store)
     branch = current.wire.branch or None
-    wanted = _candidates(locations, current, policy)
+    reachable = link_out(store, VERSIONS) is None  # noted when its files are looked at
+    wanted = _candidates(locations, current, policy) if reachable else set()
     tagged = {tag.version: name for name, tag in list_tags(root).items() if tag.branch == branch}
     parents = {
         one.parent_version for one in list_branches(root).values() if one.parent_branch == branch
@@ -156,29 +172,95 @@ def plan_cleanup(
             "them, or pass error_if_tagged_old_versions=False to keep these versions."
         )
     old -= tagged.keys()
+    old -= left.protected(root, {version: manifests[version].timestamp for version in old})
+    old -= {one.version for one in locations if one.version in old and left.is_link(one.path)}
     kept = FileSet.of(one for version, one in manifests.items() if version not in old)
-    for manifest in _load(store, list(_detached(store))).values():
+    unfinished, detached = _others(store)
+    for manifest in _load(store, detached).values():
         kept.add(manifest)
     gone = FileSet.of(manifests[version] for version in old)
     files = list(_manifests(store, [one for one in locations if one.version in old]))
-    files.extend(_unused(store, kept, gone, policy))
+    files.extend(unfinished if reachable else ())
+    files.extend(_unused(store, kept, gone, policy, left))
     # A version made meanwhile may have taken up files again, as a restore does.
     known = manifests.keys()
     made = [one for one in list_versions(store) if one.version not in known]
     fresh = FileSet.of(_load(store, made).values())
     files = [file for file in files if file.path not in fresh]
-    return CleanupPlan(current.version, tuple(sorted(old)), tuple(files))
+    return CleanupPlan(current.version, tuple(sorted(old)), tuple(files), tuple(left.reasons))
 
 
-def delete_planned(store: ObjectStore, plan: CleanupPlan, *, rate: int | None = None) -> None:
-    """Delete the files of a plan, manifests first, at most ``rate`` per second."""
+def delete_planned(
+    store: ObjectStore, plan: CleanupPlan, *, rate: int | None = None
+) -> CleanupPlan:
+    """Delete the files of a plan, manifests first, at most ``rate`` per second.
+
+    Returns the plan as it was carried out: what could not be removed is left. That is logged.
+    """
     portion = _PORTION if rate is None else min(_PORTION, max(1, rate))
-    paths = [file.path for file in plan.files]
+    left = list(plan.left)
+    kept: set[str] = set()
+    for one in plan.files:
+        if one.unfinished and not remove_unfinished(store, one.path):
+            kept.add(one.path)
+            left.append(
+                f"{store.full(one.path)} is empty, as of a writer that was stopped, and cannot be "
+                "removed safely now; the next commit takes its place"
+            )
+    paths = [file.path for file in plan.files if not file.unfinished]
     for start in range(0, len(paths), portion):
         began = time.monotonic()
         store.delete(paths[start : start + portion])
         if rate is not None and start + portion < len(paths):
             time.sleep(max(0.0, portion / rate - (time.monotonic() - began)))
+    for reason in left:
+        _logger.warning("clean-up of %s: %s", store.uri, reason)
+    files = tuple(file for file in plan.files if file.path not in kept)
+    return replace(plan, files=files, left=tuple(left))
+
+
+class _Left:
+    """What a clean-up leaves, and why, beside what the policy keeps."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.reasons: list[str] = []
+
+    def is_reachable(self, folder: str) -> bool:
+        """Whether files in a folder may be deleted; why not is noted."""
+        reason = link_out(self._store, folder)
+        if reason is not None:
+            self.reasons.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
+        return reason is None
+
+    def is_link(self, path: str) -> bool:
+        """Whether it is a link, which no writer makes; noted if so."""
+        if not is_link(self._store, path):
+            return False
+        self.reasons.append(f"{self._store.full(path)} is a link, which no writer of datasets made")
+        return True
+
+    def note_folders(self, folder: str, kept: FileSet) -> None:
+        """Note links in the place of folders that only versions that go had, or none."""
+        links = getattr(plain_store(self._store), "links", None)
+        for path in () if links is None else links(folder):
+            if is_own_folder(path) and path not in kept.folders:
+                self.is_link(path)
+
+    def protected(self, root: ObjectStore, times: Mapping[int, datetime]) -> set[int]:
+        """Versions that a tag or branch may name whose file is empty: all that were there then."""
+        found: set[int] = set()
+        for folder in (TAGS, BRANCHES):
+            for meta in ref_files(root, folder).values():
+                if meta.size:
+                    continue
+                until = meta.modified
+                found |= {one for one, at in times.items() if until is None or at <= until}
+                self.reasons.append(
+                    f"{root.full(meta.path)} is empty, so which version it was to name is not "
+                    "known: versions from before were kept. Create or delete the tag or branch"
+                )
+        return found
 
 
 def _candidates(
@@ -222,30 +304,39 @@ def _manifests(store: ObjectStore, locations: Iterable[ManifestLocation]) -> Ite
             yield CleanupFile(one.path, "manifest", size, unverified=False)
 
 
-def _detached(store: ObjectStore) -> Iterator[ManifestLocation]:
-    """Versions that are no part of the history: what they consist of stays."""
-    for meta in store.list(VERSIONS):
-        name = parse_manifest_name(meta.path.rpartition("/")[2])
-        if name is not None and name.is_detached:
-            yield ManifestLocation(name.version, meta.path, name.scheme)
+def _others(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocation]]:
+    """Empty manifests; and versions that are no part of the history: what those have stays."""
+    unfinished, detached = [], []
+    for location, meta in list_manifests(store):
+        if not meta.size:
+            unfinished.append(
+                CleanupFile(meta.path, "manifest", 0, unverified=True, unfinished=True)
+            )
+        elif location.is_detached:
+            detached.append(location)
+    return unfinished, detached
 
 
 def _unused(
-    store: ObjectStore, kept: FileSet, gone: FileSet, policy: CleanupPolicy
+    store: ObjectStore, kept: FileSet, gone: FileSet, policy: CleanupPolicy, left: _Left
 ) -> Iterator[CleanupFile]:
     """Files that no version that stays has."""
     youngest = datetime.now(UTC) - UNVERIFIED_AGE
     for folder in FOLDERS:
+        if not left.is_reachable(folder):
+            continue
         for meta in _all_files(store, folder):
-            kind = kind_of(meta.path)
+            verified = meta.path in gone
+            kind = kind_of(meta.path, named=verified)
             if kind is None or meta.path in kept:
                 continue
-            verified = meta.path in gone
             if not (verified or policy.delete_unverified) and (
                 meta.modified is None or meta.modified > youngest
             ):
                 continue
-            yield CleanupFile(meta.path, kind, meta.size, unverified=not verified)
+            if not left.is_link(meta.path):
+                yield CleanupFile(meta.path, kind, meta.size, unverified=not verified)
+        left.note_folders(folder, kept)
 
 
 def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:

@@ -19,7 +19,13 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.recent import State, newest_known, recall, remember, state_of
 from glaive.table.rows import complete_rows
-from glaive.table.versions import ManifestLocation, latest, list_versions, locate
+from glaive.table.versions import (
+    ManifestLocation,
+    latest,
+    list_versions,
+    locate,
+    newest_name,
+)
 
 __all__ = [
     "VersionInfo",
@@ -47,10 +53,11 @@ def open_latest(store: ObjectStore, *, to_follow: bool = False) -> Manifest:
         with suppress(ObjectNotFoundError):
             return load_manifest(store, near)
     for _ in range(_LOOKS):
-        # Between the two it may have been followed by another and cleaned up.
+        # Between the two it may have been followed by another and cleaned up; or it is being
+        # written, where a name is taken first.
         with suppress(ObjectNotFoundError):
             state = state_of(store)
-            return load_manifest(store, latest(store), keep=True, state=state)
+            return load_manifest(store, newest_name(store), keep=True, state=state)
     return load_manifest(store, latest(store))
 
 
@@ -126,6 +133,11 @@ def load_manifest(
     """
     path = location.path
     data, where = store.get(path), store.full(path)
+    if not data.size:
+        raise ObjectNotFoundError(
+            f"version {location.version} of {store.uri} is not finished: its manifest {where} is "
+            "empty. Its writer is at work, or was stopped; the next commit takes its place."
+        )
     known = recall(data, where)
     if known is not None:
         if keep:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from posixpath import normpath
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from glaive.format import names
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (
     DATA,
     DELETIONS,
+    HINT,
     INDICES,
     TRANSACTIONS,
     VERSIONS,
     blob_folder,
     data_file_path,
     deletion_file_path,
+    parse_manifest_name,
     transaction_path,
 )
+from glaive.io.temporary import final_name
 
-__all__ = ["FOLDERS", "FileKind", "FileSet", "VersionFile", "files_of", "kind_of"]
+__all__ = ["FOLDERS", "FileKind", "FileSet", "VersionFile", "files_of", "is_own_folder", "kind_of"]
 
 FileKind = Literal["manifest", "data", "deletion", "transaction", "index"]
 
@@ -105,7 +110,10 @@ class FileSet:
         """Add the files of a version."""
         for one in files_of(manifest):
             if one.base_id is None:
-                (self.folders if one.is_folder else self.paths).add(one.path)
+                # A path that was made by hand may have parts that say nothing.
+                plain = "/./" not in one.path and "//" not in one.path
+                path = one.path if plain else normpath(one.path)
+                (self.folders if one.is_folder else self.paths).add(path)
 
     def __contains__(self, path: str) -> bool:
         if path in self.paths:
@@ -114,28 +122,44 @@ class FileSet:
         return len(parts) > 2 and "/".join(parts[:2]) in self.folders
 
 
-def kind_of(path: str) -> FileKind | None:
+def is_own_folder(path: str) -> bool:
+    """Whether a folder is called as those of blobs and of index segments are."""
+    folder, _, name = path.partition("/")
+    if folder == DATA:
+        return names.is_generated_data_file_name(f"{name}.lance")
+    return folder == INDICES and names.is_index_folder_name(name)
+
+
+def kind_of(path: str, *, named: bool = False) -> FileKind | None:
     """What a file is, by its name; ``None`` if it is none of a dataset's.
 
-    Unfinished files, which a writer left behind, are of the kind they would have become.
+    Unfinished files, which a writer left behind, are of the kind they would have become. A file
+    that a version has (``named``) may have any name that such files have; else it must be one
+    that writers generate.
     """
-    folder, _, name = path.partition("/")
+    folder, _, rest = path.partition("/")
     kind = FOLDERS.get(folder)
-    if kind is None or not name:
-        return None
-    last = name.rpartition("/")[2]
-    if last.endswith(".tmp") and last.startswith("."):
-        return kind
-    nested = "/" in name
+    *above, name = rest.split("/")
+    final = final_name(name)
+    if final is not None:
+        name, named = final, True
+    within = above[0] if len(above) == 1 else None
     match kind:
         case "data":
-            known = name.endswith(".blob") if nested else name.endswith(".lance")
+            is_data = names.is_data_file_name if named else names.is_generated_data_file_name
+            blob = within is not None and is_data(f"{within}.lance")
+            known = (blob and names.is_blob_file_name(name)) or (not above and is_data(name))
         case "deletion":
-            known = not nested and name.endswith((".arrow", ".bin"))
+            known = not above and names.is_deletion_file_name(name)
         case "transaction":
-            known = not nested and name.endswith(".txn")
+            known = not above and names.is_transaction_file_name(name)
         case "index":
-            known = nested
+            segment = within is not None and names.is_index_folder_name(within)
+            known = segment and names.is_index_file_name(name)
         case "manifest":
-            known = not nested and (".manifest-" in name or ".manifest#" in name)
+            # Those that have their final name are versions, and no matter of names alone.
+            begun = final is not None and (parse_manifest_name(name) or folder + "/" + name == HINT)
+            known = not above and (bool(begun) or names.is_staged_manifest_name(name))
+        case None:
+            known = False
     return kind if known else None

@@ -9,6 +9,7 @@ Specification: "Tags" and "Branches" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.root import open_beside
 
 __all__ = [
@@ -27,9 +28,13 @@ __all__ = [
     "branch_store",
     "damaged",
     "dump_json",
+    "finished",
+    "is_branch_name",
+    "is_unfinished",
     "load_json",
     "metadata_of",
     "now",
+    "ref_files",
     "root_of_branch",
     "root_store",
     "stem",
@@ -44,6 +49,8 @@ MAIN: Final = "main"
 
 NAME: Final = re.compile(r"[\w.-]+")
 """Characters of a tag's name, and of each part of a branch's."""
+
+_logger = logging.getLogger(__name__)
 
 
 # ------------------------------------------------------------------------- places
@@ -69,6 +76,49 @@ def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
     return open_beside(root, f"{root.uri}/{TREE}/{branch}")
 
 
+# -------------------------------------------------------------------------- names
+
+
+def is_branch_name(name: object) -> bool:
+    """Whether a branch other than the main one may have this name, as part of paths too."""
+    if not isinstance(name, str) or name == MAIN or ".." in name or name.endswith(".lock"):
+        return False
+    return all(NAME.fullmatch(part) and part != "." for part in name.split("/"))
+
+
+def ref_files(root: ObjectStore, folder: str) -> dict[str, ObjectMeta]:
+    """The files of all tags or branches by name, in order. One listing.
+
+    An empty one is the file of a tag or branch that was never made, for its writer was stopped.
+    """
+    files = [meta for meta in root.list(folder) if meta.path.endswith(".json")]
+    named = {stem(meta.path).replace("%2F", "/"): meta for meta in files}
+    return {name: named[name] for name in sorted(named)}
+
+
+def finished(root: ObjectStore, files: Mapping[str, ObjectMeta]) -> list[str]:
+    """The names of files that are not empty; others are logged."""
+    for meta in files.values():
+        if not meta.size:
+            _logger.warning("%s", _unfinished(root.full(meta.path)))
+    return [name for name, meta in files.items() if meta.size]
+
+
+def is_unfinished(root: ObjectStore, path: str) -> bool:
+    """Whether the file of a tag or branch is there, and empty. One request."""
+    try:
+        return not root.head(path).size
+    except ObjectNotFoundError:
+        return False
+
+
+def _unfinished(where: str) -> str:
+    return (
+        f"{where} is empty: whoever wrote it is at work, or was stopped. Create the tag or branch "
+        "once more, or delete it"
+    )
+
+
 # --------------------------------------------------------------------------- JSON
 
 
@@ -83,7 +133,8 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     Raises
     ------
     RefNotFoundError
-        There is none of this name in ``folder``; the message names the closest ones.
+        There is none of this name in ``folder``, or its file is empty; the message names the
+        closest ones.
     CorruptFileError
         It is no JSON object.
     """
@@ -98,6 +149,8 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
             f"no {kind} {name!r} of {root.uri}{hint} There are: {shown}"
         ) from None
     where = root.full(path)
+    if not data:
+        raise RefNotFoundError(f"no {kind} {name!r} of {root.uri} yet: {_unfinished(where)}.")
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:

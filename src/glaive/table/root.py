@@ -15,6 +15,7 @@ from typing import Any
 from glaive.errors import OptionError
 from glaive.io.access import NOTHING, AccessPolicy
 from glaive.io.forwarding import ForwardingStore
+from glaive.io.local import LocalStore
 from glaive.io.storage_options import settle
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling, open_store
@@ -110,7 +111,11 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
 
     Opened with the same storage options, and committed to as the dataset is.
     """
-    opened = open_sibling(store, uri)
+    plain = plain_store(store)
+    if isinstance(plain, LocalStore) and uri.startswith(f"{plain.root}/"):
+        opened: ObjectStore = plain.below(uri[len(plain.root) + 1 :])
+    else:
+        opened = open_sibling(store, uri)
     root = _root(store)
     if root is None:
         return opened

@@ -16,15 +16,18 @@ from glaive.table.refs import (
     NAME,
     damaged,
     dump_json,
+    finished,
+    is_branch_name,
+    is_unfinished,
     load_json,
     metadata_of,
-    stem,
+    ref_files,
     time_of,
     time_text,
     whole_number,
 )
 
-__all__ = ["Tag", "create_tag", "delete_tag", "list_tags", "read_tag", "replace_tag"]
+__all__ = ["TAGS", "Tag", "create_tag", "delete_tag", "list_tags", "read_tag", "replace_tag"]
 
 TAGS: Final = "_refs/tags"
 
@@ -68,9 +71,18 @@ class Tag:
 
 
 def list_tags(root: ObjectStore) -> dict[str, Tag]:
-    """All tags by name. One listing and one request per tag."""
-    names = [stem(meta.path) for meta in root.list(TAGS) if meta.path.endswith(".json")]
-    return {name: read_tag(root, name) for name in sorted(names)}
+    """All tags by name. One listing and one request per tag.
+
+    Raises
+    ------
+    CorruptFileError
+        A file is damaged, or no tag can have its name.
+    """
+    files = ref_files(root, TAGS)
+    for name, meta in files.items():
+        if not _is_tag_name(name):
+            raise damaged("name of a file of tags", "that of a tag", name, root.full(meta.path))
+    return {name: read_tag(root, name) for name in finished(root, files)}
 
 
 def read_tag(root: ObjectStore, name: str) -> Tag:
@@ -87,8 +99,8 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
     content = load_json(root, path, "tag", name, TAGS)
     where = root.full(path)
     branch = content.get("branch")
-    if branch is not None and not isinstance(branch, str):
-        raise damaged("branch of a tag", "text or null", branch, where)
+    if branch not in (None, MAIN) and not is_branch_name(branch):
+        raise damaged("branch of a tag", "the name of a branch, or null", branch, where)
     return Tag(
         version=whole_number(content, "version", where),
         branch=None if branch == MAIN else branch,
@@ -131,20 +143,22 @@ def delete_tag(root: ObjectStore, name: str) -> None:
     RefNotFoundError
         There is no such tag.
     """
-    read_tag(root, name)
-    root.delete([_tag_path(name)])
+    path = _tag_path(name)
+    if not is_unfinished(root, path):
+        read_tag(root, name)
+    root.delete([path])
 
 
 def _tag_path(name: object) -> str:
-    if (
-        not isinstance(name, str)
-        or not NAME.fullmatch(name)
-        or name.startswith(".")
-        or name.endswith((".", ".lock"))
-        or ".." in name
-    ):
+    if not _is_tag_name(name):
         raise OptionError(
             f"tag: {name!r} is no name for a tag. Letters, digits, '.', '-' and '_' are allowed, "
             "but no '.' at the ends, no '..', and no '.lock' at the end."
         )
     return f"{TAGS}/{name}.json"
+
+
+def _is_tag_name(name: object) -> bool:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return False
+    return not (name.startswith(".") or name.endswith((".", ".lock")) or ".." in name)

@@ -15,10 +15,16 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from glaive.errors import CorruptFileError, DatasetNotFoundError, ObjectNotFoundError, StoreError
+from glaive.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+    StoreError,
+    UnfinishedDatasetError,
+)
 from glaive.format.paths import (
     DETACHED,
     HINT,
@@ -27,16 +33,19 @@ from glaive.format.paths import (
     manifest_path,
     parse_manifest_name,
 )
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.manifest_store.steps import find
 from glaive.table.manifest_store.steps import newest as newest_registered
 from glaive.table.root import register_of
 
 __all__ = [
     "ManifestLocation",
+    "is_finished",
     "latest",
+    "list_manifests",
     "list_versions",
     "locate",
+    "newest_name",
     "read_hint",
     "write_hint",
 ]
@@ -49,17 +58,67 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """A version and the file that holds its manifest."""
+    """A version and the file that holds its manifest, and its bytes where they are known."""
 
     version: int
     path: str
     scheme: NamingScheme
+    size: int | None = field(default=None, compare=False)
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the version is no part of the history."""
+        return bool(self.version & DETACHED)
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """The newest version. One listing, or one look at the register of manifests if there is one.
+    """The newest version that is finished. A listing, and one look at the file it names.
 
-    Web servers list nothing: there the hint is where the search begins.
+    Empty manifests are passed over and logged: their writers are at work, or were stopped.
+
+    Raises
+    ------
+    DatasetNotFoundError, CorruptFileError
+        As :func:`newest_name`.
+    """
+    newest = newest_name(store)
+    if is_finished(store, newest):
+        return newest
+    finished = list_versions(store)
+    if not finished:
+        raise UnfinishedDatasetError(
+            f"no dataset at {store.uri} yet: its only manifest {store.full(newest.path)} is empty. "
+            "Its writer is at work, or was stopped; create the dataset once more."
+        )
+    _logger.warning(
+        "version %d of %s is not finished: its manifest %s is empty. Its writer is at work, or was "
+        "stopped; version %d is the newest. The next commit takes the place of the empty file.",
+        newest.version,
+        store.uri,
+        store.full(newest.path),
+        finished[-1].version,
+    )
+    return finished[-1]
+
+
+def is_finished(store: ObjectStore, location: ManifestLocation) -> bool:
+    """Whether a manifest has content, if it is there at all. One request unless its size is known.
+
+    One that is registered elsewhere has: what is registered was complete before.
+    """
+    if location.size is not None or register_of(store) is not None:
+        return location.size != 0
+    try:
+        return store.head(location.path).size > 0
+    except ObjectNotFoundError:
+        return True  # whoever reads it is told
+
+
+def newest_name(store: ObjectStore) -> ManifestLocation:
+    """The newest version by the names of manifests, of which it may be empty.
+
+    One listing, or one look at the register of manifests if there is one. Web servers list
+    nothing: there the hint is where the search begins.
 
     Raises
     ------
@@ -121,7 +180,8 @@ def _unlisted(store: ObjectStore) -> ManifestLocation | None:
         for scheme in ("V2", "V1") if found is None else (found.scheme,):
             path = manifest_path(version, scheme)
             try:
-                store.head(path)
+                if not store.head(path).size:
+                    continue
             except ObjectNotFoundError:
                 continue
             found = ManifestLocation(version, path, scheme)
@@ -145,20 +205,25 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
-    """All versions, oldest first. One listing; none is an empty list."""
+    """All versions that are finished, oldest first. One listing; none is an empty list."""
     _registered(store)  # finishes the newest, so that it is listed
-    found = list(_locations(store))
+    found = [one for one, meta in list_manifests(store) if meta.size and not one.is_detached]
     for location in found:
         if location.scheme != found[0].scheme:
             raise _mixed(store, found[0], location)
     return sorted(found, key=lambda location: location.version)
 
 
-def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
+def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
+    """All manifests, detached and empty ones too, in the order of their names. One listing."""
     for meta in store.list(VERSIONS):
         name = parse_manifest_name(meta.path.rpartition("/")[2])
-        if name is not None and not name.is_detached:
-            yield ManifestLocation(name.version, meta.path, name.scheme)
+        if name is not None:
+            yield ManifestLocation(name.version, meta.path, name.scheme, meta.size), meta
+
+
+def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
+    return (one for one, _ in list_manifests(store) if not one.is_detached)
 
 
 def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:

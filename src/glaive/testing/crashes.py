@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 __all__ = ["killed_after", "killed_at_step"]
 
@@ -51,7 +52,7 @@ def killed_at_step(place: str, operation: Callable[[], object], step: int) -> bo
 
     def count(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal left
-        if event not in _STEPS or not arguments or not str(arguments[0]).startswith(place):
+        if event not in _STEPS or not arguments or not _path(event, arguments).startswith(place):
             return
         if event == "open" and not _writes(arguments):
             return
@@ -80,6 +81,15 @@ def killed_after(operation: Callable[[], object], seconds: float) -> bool:
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     return _outcome(child)
+
+
+def _path(event: str, arguments: tuple[object, ...]) -> str:
+    """The file concerned; names may be relative to the descriptor of an opened folder."""
+    name = str(arguments[0])
+    folder = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
+    if isinstance(folder, int) and folder >= 0:
+        return str(Path(f"/proc/self/fd/{folder}").readlink() / name)
+    return name
 
 
 def _writes(arguments: tuple[object, ...]) -> bool:

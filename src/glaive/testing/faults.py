@@ -14,6 +14,7 @@ from typing import Literal
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
 from glaive.io.counting import CountingStore, Fault
+from glaive.io.deleting import discard
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.load import load_numbered, open_latest
 
@@ -65,6 +66,13 @@ class FaultyStore(CountingStore):
         super().delete(paths)
         if before < self._repeat <= self.requests:
             self.inner.delete(paths)
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Count the requests; twice if it is one of them."""
+        before = self.requests
+        super().discard(paths)
+        if before < self._repeat <= self.requests:
+            discard(self.inner, paths)
 
 
 @dataclass(frozen=True, slots=True)

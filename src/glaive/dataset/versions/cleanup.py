@@ -28,7 +28,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CleanupStats:
-    """What a clean-up removed: bytes, versions, and files by kind."""
+    """What a clean-up removed: bytes, versions, and files by kind; and what was left, and why.
+
+    ``warnings`` name links that lead out of the root, and files that could not be told from those
+    of a writer at work. They are logged, too.
+    """
 
     bytes_removed: int
     old_versions: int
@@ -37,6 +41,7 @@ class CleanupStats:
     index_files_removed: int
     deletion_files_removed: int
     failed_deletes: int = 0
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: CleanupPlan) -> CleanupStats:
@@ -48,6 +53,7 @@ class CleanupStats:
             transaction_files_removed=plan.count("transaction"),
             index_files_removed=plan.count("index"),
             deletion_files_removed=plan.count("deletion"),
+            warnings=plan.left,
         )
 
 
@@ -75,10 +81,7 @@ class CleanupReferencedBranch:
 
 @dataclass(frozen=True, slots=True)
 class CleanupExplanation:
-    """What a clean-up of this version's dataset would remove.
-
-    ``warnings`` is there for the name: what could warn is an error instead.
-    """
+    """What a clean-up of this version's dataset would remove; ``warnings``: what is left, why."""
 
     read_version: int
     stats: CleanupStats
@@ -96,8 +99,7 @@ def clean_up(
     if delete_rate_limit is not None and delete_rate_limit < 1:
         raise OptionError(f"delete_rate_limit: expected a number ≥ 1, found {delete_rate_limit}")
     plan = _plan(dataset, policy)
-    delete_planned(dataset.store, plan, rate=delete_rate_limit)
-    return CleanupStats.of(plan)
+    return CleanupStats.of(delete_planned(dataset.store, plan, rate=delete_rate_limit))
 
 
 def explain(
@@ -115,6 +117,7 @@ def explain(
         candidate_files_truncated=include_files and len(shown) < len(plan.files),
         candidate_file_limit=max_files,
         referenced_branches=_referenced_branches(dataset, policy),
+        warnings=list(plan.left),
     )
 
 

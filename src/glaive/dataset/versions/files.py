@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -17,11 +18,12 @@ from glaive.errors import (
     OptionError,
 )
 from glaive.format.manifest import Manifest
-from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
+from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
+from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table.handlers import forget_dataset
 from glaive.table.load import load_manifest, open_latest
-from glaive.table.references import files_of
+from glaive.table.references import files_of, kind_of
 from glaive.table.root import open_root, plain_store
 from glaive.table.versions import list_versions
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
 __all__ = ["all_files", "drop_dataset", "migrate_manifest_names", "tracked_files"]
+
+_logger = logging.getLogger(__name__)
 
 _PLACES: Final = pa.dictionary(pa.int32(), pa.string())
 _KINDS: Final = pa.dictionary(pa.int8(), pa.string())
@@ -147,11 +151,31 @@ def drop_dataset(
     plain: Any = plain_store(store)
     if hasattr(plain, "unfinished"):
         paths += [meta.path for meta in plain.unfinished("")]
+    links = list(plain.links("")) if hasattr(plain, "links") else []
+    for link in links:
+        paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
-    store.delete(paths)
+    store.delete([path for path in dict.fromkeys(paths) if path not in links])
+    store.delete(links)
     forget_dataset(store)
     if hasattr(plain, "remove_folders"):
         plain.remove_folders()
+
+
+def _files_behind(store: ObjectStore, link: str) -> list[str]:
+    """Files of the dataset in a folder that a link leads to, as far as they may be deleted."""
+    reason = link_out(store, link)
+    if reason is not None:
+        _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
+        return []
+    return [meta.path for meta in store.walk(link) if _is_own(meta.path)]
+
+
+def _is_own(path: str) -> bool:
+    if kind_of(path, named=True) is not None:
+        return True
+    folder, _, name = path.rpartition("/")
+    return folder == VERSIONS and (path == HINT or parse_manifest_name(name) is not None)
 
 
 def migrate_manifest_names(store: ObjectStore) -> int:
@@ -159,11 +183,22 @@ def migrate_manifest_names(store: ObjectStore) -> int:
 
     Must not run beside writers; run again, it goes on where it was stopped. Three requests per
     manifest.
+
+    Raises
+    ------
+    OptionError
+        They lie behind a link that leads out of the root: nothing was renamed.
     """
     renamed = 0
+    reason = link_out(store, VERSIONS)
+    if reason is not None:
+        raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
     for meta in list(store.list(VERSIONS)):
         name = parse_manifest_name(meta.path.rpartition("/")[2])
         if name is None or name.is_detached or name.scheme == "V2":
+            continue
+        if not meta.size:  # of a writer that was stopped: nobody is at work now
+            store.delete([meta.path])
             continue
         target = manifest_path(name.version, "V2")
         content = store.get(meta.path)

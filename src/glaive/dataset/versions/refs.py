@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,14 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from glaive.dataset.versions.references import branch_of, resolve
 from glaive.errors import CommitError, OptionError
 from glaive.format.paths import manifest_path
+from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
-from glaive.table.branches import Branch
-from glaive.table.refs import TREE, now, root_store
+from glaive.table.branches import BRANCHES, Branch
+from glaive.table.refs import TREE, now, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
+
+_logger = logging.getLogger(__name__)
 
 __all__ = ["Branches", "Tags", "delete_branch"]
 
@@ -149,7 +153,8 @@ class Branches:
 
 def delete_branch(root: ObjectStore, branch: str) -> None:
     """Remove a branch: first its name, then its files, but not those of branches below it."""
-    branches.read_branch(root, branch)
+    if not branches.is_branch_begun(root, branch):
+        branches.read_branch(root, branch)
     named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
     if named:
         raise CommitError(
@@ -164,8 +169,14 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             "were made from it and use its files. Delete them first."
         )
     branches.delete_branch_file(root, branch)
-    below = tuple(f"{TREE}/{name}/" for name in others if name.startswith(f"{branch}/"))
-    found = [meta.path for meta in root.walk(f"{TREE}/{branch}")]
+    folder = f"{TREE}/{branch}"
+    reason = link_out(root, folder)
+    if reason is not None:
+        _logger.warning("the files of branch %r of %s are left: %s", branch, root.uri, reason)
+        return
+    names = [name for name in ref_files(root, BRANCHES) if name.startswith(f"{branch}/")]
+    below = tuple(f"{TREE}/{name}/" for name in names)
+    found = [meta.path for meta in root.walk(folder)]
     root.delete([path for path in found if not path.startswith(below)] if below else found)
 
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
 from glaive.format.paths import VERSIONS, parse_manifest_name
+from glaive.io.deleting import discard
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
@@ -49,7 +50,7 @@ def register(
     entry = ManifestEntry(version=version, path=staged, size=size)
     store.put(staged, data)
     if not _enter(store, register, entry):
-        store.delete([staged])
+        discard(store, [staged])
         return False
     try:
         _finish(store, register, entry, data)
@@ -78,10 +79,15 @@ def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | Non
 
 
 def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str) -> bool:
-    """Register a manifest that is there without an entry; whether there is one."""
+    """Register a manifest that is there without an entry; whether there is one.
+
+    An empty one is not there yet: its writer did not register it, and was stopped.
+    """
     try:
         size = store.head(path).size
     except ObjectNotFoundError:
+        return False
+    if not size:
         return False
     register.put_if_absent(store.uri, ManifestEntry(version=version, path=path, size=size))
     return True
@@ -109,7 +115,7 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
         return there.path == entry.path
     if failure is not None:
         with suppress(StoreError):
-            store.delete([entry.path])
+            discard(store, [entry.path])
         raise failure
     return False
 
@@ -155,7 +161,7 @@ def _finish(
     register.put_if_exists(
         store.uri, ManifestEntry(version=entry.version, path=final, size=entry.size)
     )
-    store.delete([entry.path])
+    discard(store, [entry.path])
 
 
 def _final(staged: str) -> str:

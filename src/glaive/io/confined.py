@@ -1,0 +1,230 @@
+"""Folders below a root, reached without following a link that leads out of it.
+
+A dataset that somebody else made may hold links: a folder ``data`` that is in truth a folder of
+another dataset, or of no dataset at all. What is read through a link is at worst refused; what
+is deleted through it is gone. So whoever deletes goes down from the root with a descriptor per
+folder, which no link put in its place meanwhile can change, and looks at each link that it meets.
+
+A link may be followed if it leads to a folder below the same root, and not into another dataset
+there, such as a branch: a folder that has ``_versions``, or one below it. The root itself was
+named by the caller, and may be reached in any way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+__all__ = ["LeadsOutError", "is_link", "opened_folder", "remove_empty_folders", "unlink_all"]
+
+_BY_DESCRIPTOR: Final = (
+    hasattr(os, "O_NOFOLLOW") and {os.open, os.unlink, os.stat, os.readlink} <= os.supports_dir_fd
+)
+"""Whether the system takes names relative to the descriptor of a folder; Windows does not."""
+
+_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_MOST_LINKS: Final = 40
+"""Links followed on one way; as many as Linux follows."""
+
+_STAYS: Final = {
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EBUSY,
+}
+"""Why a folder stays: it is not empty, gone, a link, or the place where a disk is mounted."""
+
+_DATASET: Final = "_versions"
+_JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
+
+
+class LeadsOutError(Exception):
+    """A link on the way to a folder leads out of the root. Stores make an error of theirs of it."""
+
+
+def is_link(full: str) -> bool:
+    """Whether a path is a symbolic link, or a junction."""
+    try:
+        status = os.lstat(full)
+    except OSError:
+        return False
+    return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == _JUNCTION
+
+
+def unlink_all(folder: int | str, names: Sequence[str]) -> None:
+    """Delete files of an opened folder; those already gone are no error, links go themselves."""
+    for name in names:
+        try:
+            if isinstance(folder, int):
+                os.unlink(name, dir_fd=folder)
+            else:
+                os.unlink(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue
+
+
+def remove_empty_folders(root: str) -> None:
+    """Remove a folder and those below it, as far as they are empty.
+
+    Links are left where they are, but for the root itself, which goes with what it leads to.
+    """
+    if _BY_DESCRIPTOR:
+        for _, folders, _, at in os.fwalk(root, topdown=False):
+            for name in folders:
+                _remove_folder(name, at)
+    else:
+        for folder, _, _ in os.walk(root, topdown=False):
+            _remove_folder(folder)
+    _remove_folder(os.path.realpath(root))
+    if is_link(root) and not os.path.exists(root):
+        os.unlink(root)
+
+
+def _remove_folder(path: str, at: int | None = None) -> None:
+    try:
+        os.rmdir(path, dir_fd=at)
+    except OSError as error:
+        if error.errno not in _STAYS:
+            raise
+
+
+@contextmanager
+def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
+    """A descriptor of a folder; on Windows its path, looked at once.
+
+    Parameters
+    ----------
+    anchor
+        A folder that the caller named.
+    prefix
+        The root below it, as a relative path: there is no link on this way.
+    folder
+        Path below the root.
+
+    Raises
+    ------
+    LeadsOutError
+        A link on the way leads out of the root, into another dataset, or in circles.
+    OSError
+        There is no such folder, or the system refused.
+    """
+    if not _BY_DESCRIPTOR:
+        yield _by_name(anchor, prefix, folder)
+        return
+    descent = _Descent(anchor, prefix)
+    try:
+        descent.go(folder)
+        yield descent.folders[-1]
+    finally:
+        descent.close()
+
+
+class _Descent:
+    """A way down from the root: descriptors of the root and of each folder on the way."""
+
+    def __init__(self, anchor: str, prefix: str) -> None:
+        self._root = f"{anchor}/{prefix}" if prefix else anchor
+        self.folders = [os.open(anchor, _FOLDER)]
+        try:
+            for name in filter(None, prefix.split("/")):
+                below = self._enter(name)
+                if below is None:
+                    raise _leads_out(name, self._target(name), f"below {anchor}")
+                self.folders.append(below)
+                os.close(self.folders.pop(0))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        while self.folders:
+            os.close(self.folders.pop())
+
+    def go(self, folder: str) -> None:
+        """Go down to a folder of the root."""
+        ahead = folder.split("/")[::-1]
+        links: list[tuple[str, str]] = []
+        while ahead:
+            name = ahead.pop()
+            if name == "..":  # part of a link: paths have none
+                if len(self.folders) == 1:
+                    raise _leads_out(*links[0], f"outside of {self._root}")
+                os.close(self.folders.pop())
+            elif name not in ("", "."):
+                below = self._enter(name)
+                if below is not None:
+                    self.folders.append(below)
+                    continue
+                links.append((name, self._target(name)))
+                if len(links) > _MOST_LINKS:
+                    raise _leads_out(*links[0], "which leads in circles")
+                ahead += self._relative(links[-1][1], links[0]).split("/")[::-1]
+        if links and (len(self.folders) == 1 or any(map(_is_dataset, self.folders[1:]))):
+            raise _leads_out(*links[0], "where there is another dataset")
+
+    def _enter(self, name: str) -> int | None:
+        """A folder of the last one; ``None`` if it is a link."""
+        at = self.folders[-1]
+        try:
+            return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) or not stat.S_ISLNK(
+                os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            ):
+                raise
+            return None
+
+    def _target(self, name: str) -> str:
+        return os.readlink(name, dir_fd=self.folders[-1])
+
+    def _relative(self, target: str, first: tuple[str, str]) -> str:
+        """Where a link leads from the last folder, which is the root after an absolute one."""
+        if not target.startswith("/"):
+            return target
+        root = os.path.realpath(self._root)
+        for path in (target, os.path.realpath(target)):
+            if _is_below(path, root):
+                while len(self.folders) > 1:
+                    os.close(self.folders.pop())
+                return path[len(root) :]
+        raise _leads_out(*first, f"outside of {self._root}")
+
+
+def _is_dataset(folder: int) -> bool:
+    try:
+        os.stat(_DATASET, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _by_name(anchor: str, prefix: str, folder: str) -> str:
+    """The path of a folder, if no link on the way leads out: found by comparing real paths."""
+    root = f"{anchor}/{prefix}" if prefix else anchor
+    full = f"{root}/{folder}" if folder else root
+    real_root, real = os.path.realpath(root), os.path.realpath(full)
+    if prefix and real_root != os.path.normpath(os.path.join(os.path.realpath(anchor), prefix)):
+        raise _leads_out(prefix, real_root, f"below {anchor}")
+    if real == os.path.normpath(os.path.join(real_root, folder)):
+        return full
+    if real == real_root or not _is_below(real, real_root):
+        raise _leads_out(folder, real, f"outside of {root}")
+    inside = real[len(real_root) :].replace(os.sep, "/").strip("/").split("/")
+    for depth in range(1, len(inside) + 1):
+        if os.path.lexists(os.path.join(real_root, *inside[:depth], _DATASET)):
+            raise _leads_out(folder, real, "where there is another dataset")
+    return full
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _leads_out(name: str, target: str, where: str) -> LeadsOutError:
+    return LeadsOutError(f"{name} is a link to {target}, {where}")

@@ -1,0 +1,45 @@
+"""Which paths name an object below the root of a store, whatever the store.
+
+Paths come from manifests, transactions and users. One that leads out of the root, or has a
+character that no file's name should have, is refused before any store sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from glaive.errors import StoreError
+
+__all__ = ["check_object_path"]
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_OTHER_SEPARATORS: Final = os.sep != "/"
+"""Windows: a name of the system may have ``\\`` between parts, and a drive before them."""
+
+
+def check_object_path(path: str, root: str) -> None:
+    """Refuse a path that does not name an object below ``root``.
+
+    Raises
+    ------
+    StoreError
+        It is absolute, leads upwards, or has a control character.
+    """
+    if not (path.startswith("/") or ".." in path or _OTHER_SEPARATORS) and path.isprintable():
+        return
+    parts = path.split("/")
+    if _OTHER_SEPARATORS:
+        parts = re.split(r"[/\\]", path)
+    if path and (not parts[0] or ".." in parts or (_OTHER_SEPARATORS and ":" in path)):
+        raise StoreError(
+            f"path {path!r} leads out of {root}. A manifest that names such a path is damaged or "
+            "was made to do harm."
+        )
+    if _CONTROL.search(path):
+        what = "null" if "\0" in path else "control"
+        raise StoreError(
+            f"path {path!r} below {root} has a {what} character, which no file's name has. "
+            "A manifest that names such a path is damaged."
+        )
