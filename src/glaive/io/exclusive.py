@@ -33,7 +33,7 @@ from stat import S_ISREG
 from typing import Final
 
 from glaive.errors import StoreError
-from glaive.io.temporary import final_name, removal_name
+from glaive.io.temporary import final_name, is_removed, removal_name, removed_path
 
 __all__ = ["remove_unfinished", "rename_if_free", "take_name"]
 
@@ -41,7 +41,7 @@ PATIENCE: Final = 2.0
 """Seconds that a name may be an empty file before its writer is taken for dead: between the
 two steps there is nothing to do."""
 
-_REMOVAL_SECONDS: Final = 60.0
+_REMOVAL_SECONDS: Final = 10.0
 """Seconds after which whoever was removing an unfinished file is taken for dead."""
 
 _PAUSE: Final = 0.002
@@ -198,8 +198,7 @@ def _remove_empty(full: str) -> bool:
     A process that stands still for longer may find it filled. So it is first moved away, and put
     back if there is anything in it.
     """
-    folder, _, name = full.rpartition("/")
-    aside = f"{folder}/.{name}.{os.urandom(8).hex()}.kept"
+    aside = removed_path(full)
     os.rename(full, aside)
     if not os.stat(aside).st_size:
         os.unlink(aside)
@@ -215,18 +214,32 @@ def _remove_empty(full: str) -> bool:
 
 
 def _withdraw_others(full: str, mine: str) -> None:
-    """Delete the finished files of all others that wait for a name."""
+    """Delete the finished files of all others that wait for a name.
+
+    Whoever removes the unfinished file is waited for, unless it was stopped.
+    """
     folder, _, name = full.rpartition("/")
-    removal = removal_name(name)
+    removal = f"{folder}/{removal_name(name)}"
+    if mine != removal and not _is_gone_soon(removal, mine):
+        raise _taken(full)
     for other in os.listdir(folder):
-        if final_name(other) != name or mine.endswith(f"/{other}"):
-            continue
         path = f"{folder}/{other}"
-        if other != removal:
+        if final_name(other) == name and not is_removed(other) and path not in (mine, removal):
             with suppress(FileNotFoundError):
                 os.unlink(path)
-        elif _age(path, mine) < _REMOVAL_SECONDS:
-            raise _taken(full)
+
+
+def _is_gone_soon(mark: str, now: str) -> bool:
+    """Whether a mark is not there, or not after a moment, or was left by who was stopped."""
+    began = time.monotonic()
+    while os.path.lexists(mark):
+        waited = time.monotonic() - began
+        if waited + _age(mark, now) >= _REMOVAL_SECONDS:
+            return True
+        if waited >= PATIENCE:
+            return False
+        time.sleep(_PAUSE)
+    return True
 
 
 def _age(path: str, now: str) -> float:

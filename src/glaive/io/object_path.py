@@ -27,8 +27,6 @@ def check_object_path(path: str, root: str) -> None:
     StoreError
         It is absolute, leads upwards, or has a control character.
     """
-    if not (path.startswith("/") or ".." in path or _OTHER_SEPARATORS) and path.isprintable():
-        return
     parts = path.split("/")
     if _OTHER_SEPARATORS:
         parts = re.split(r"[/\\]", path)

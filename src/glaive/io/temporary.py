@@ -12,10 +12,18 @@ import os
 import re
 from typing import Final
 
-__all__ = ["final_name", "is_temporary", "removal_name", "temporary_path"]
+__all__ = [
+    "final_name",
+    "is_removed",
+    "is_temporary",
+    "removal_name",
+    "removed_path",
+    "temporary_path",
+]
 
 _END: Final = ".tmp"
-_WRITTEN: Final = re.compile(r"\.(.+)\.(?:[0-9a-f]{4,32}|removal)\.tmp", re.DOTALL)
+_ASIDE: Final = ".removed.tmp"
+_WRITTEN: Final = re.compile(r"\.(.+?)\.(?:[0-9a-f]{4,32}(?:\.removed)?|removal)\.tmp", re.DOTALL)
 
 
 def temporary_path(full: str) -> str:
@@ -29,12 +37,22 @@ def removal_name(name: str) -> str:
     return f".{name}.removal{_END}"
 
 
+def removed_path(full: str) -> str:
+    """A new path for an unfinished file that is being removed."""
+    return temporary_path(full).removesuffix(_END) + _ASIDE
+
+
+def is_removed(name: str) -> bool:
+    """Whether a file was moved away to be removed: nobody waits to give it a name."""
+    return name.endswith(_ASIDE)
+
+
 def is_temporary(name: str) -> bool:
     """Whether listings leave out a file of this name."""
     return name.startswith(".") and name.endswith(_END)
 
 
 def final_name(name: str) -> str | None:
-    """What a temporary file is going to be called; ``None`` if it is none of ours."""
+    """What a temporary file is going to be called, or was; ``None`` if it is none of ours."""
     found = _WRITTEN.fullmatch(name)
     return None if found is None else found[1]
