@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["LeadsOutError", "is_link", "opened_folder", "remove_empty_folders", "unlink_all"]
+__all__ = ["LeadsOutError", "is_link", "opened_folder", "unlink_all"]
 
 _BY_DESCRIPTOR: Final = (
     hasattr(os, "O_NOFOLLOW") and {os.open, os.unlink, os.stat, os.readlink} <= os.supports_dir_fd
@@ -29,15 +29,6 @@ _BY_DESCRIPTOR: Final = (
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MOST_LINKS: Final = 40
 """Links followed on one way; as many as Linux follows."""
-
-_STAYS: Final = {
-    errno.ENOTEMPTY,
-    errno.EEXIST,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EBUSY,
-}
-"""Why a folder stays: it is not empty, gone, a link, or the place where a disk is mounted."""
 
 _DATASET: Final = "_versions"
 _JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
@@ -66,31 +57,6 @@ def unlink_all(folder: int | str, names: Sequence[str]) -> None:
                 os.unlink(f"{folder}/{name}")
         except FileNotFoundError:
             continue
-
-
-def remove_empty_folders(root: str) -> None:
-    """Remove a folder and those below it, as far as they are empty.
-
-    Links are left where they are, but for the root itself, which goes with what it leads to.
-    """
-    if _BY_DESCRIPTOR:
-        for _, folders, _, at in os.fwalk(root, topdown=False):
-            for name in folders:
-                _remove_folder(name, at)
-    else:
-        for folder, _, _ in os.walk(root, topdown=False):
-            _remove_folder(folder)
-    _remove_folder(os.path.realpath(root))
-    if is_link(root) and not os.path.exists(root):
-        os.unlink(root)
-
-
-def _remove_folder(path: str, at: int | None = None) -> None:
-    try:
-        os.rmdir(path, dir_fd=at)
-    except OSError as error:
-        if error.errno not in _STAYS:
-            raise
 
 
 @contextmanager
@@ -148,11 +114,14 @@ class _Descent:
 
     def go(self, folder: str) -> None:
         """Go down to a folder of the root."""
-        ahead = folder.split("/")[::-1]
+        ahead: list[str | None] = list(reversed(folder.split("/")))
         links: list[tuple[str, str]] = []
         while ahead:
             name = ahead.pop()
-            if name == "..":  # part of a link: paths have none
+            if name is None:  # the end of a link
+                if len(self.folders) == 1 or any(map(_is_dataset, self.folders[1:])):
+                    raise _leads_out(*links[0], "where there is another dataset")
+            elif name == "..":  # part of a link: paths have none
                 if len(self.folders) == 1:
                     raise _leads_out(*links[0], f"outside of {self._root}")
                 os.close(self.folders.pop())
@@ -164,9 +133,7 @@ class _Descent:
                 links.append((name, self._target(name)))
                 if len(links) > _MOST_LINKS:
                     raise _leads_out(*links[0], "which leads in circles")
-                ahead += self._relative(links[-1][1], links[0]).split("/")[::-1]
-        if links and (len(self.folders) == 1 or any(map(_is_dataset, self.folders[1:]))):
-            raise _leads_out(*links[0], "where there is another dataset")
+                ahead += (None, *reversed(self._relative(links[-1][1], links[0]).split("/")))
 
     def _enter(self, name: str) -> int | None:
         """A folder of the last one; ``None`` if it is a link."""

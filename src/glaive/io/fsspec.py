@@ -223,6 +223,8 @@ class FsspecStore:
 
         None is deleted in a folder behind a link, unless ``delete_through_links`` is set.
         """
+        for path in paths:
+            self._key(path)  # nothing is deleted if one of them is refused
         for folder, group in groupby(paths, lambda path: path.rpartition("/")[0]):
             reason = self.link_out(folder)
             if reason is not None:

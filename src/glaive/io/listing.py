@@ -23,10 +23,14 @@ __all__ = [
     "files_in",
     "links_below",
     "names_in",
+    "remove_empty_folders",
     "unfinished_below",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STAYS = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
+"""Why a directory stays: it is not empty, gone, a link, or where a disk is mounted."""
+
 _HAS_JUNCTIONS = os.name == "nt"
 
 
@@ -67,14 +71,37 @@ def links_below(root: str, prefix: str) -> Iterator[str]:
     return (path for path, link in _below(root, prefix) if link)
 
 
+def remove_empty_folders(root: str) -> None:
+    """Remove a directory and those below it, as far as they are empty.
+
+    Links stay, but for the root itself, which goes with what it leads to.
+    """
+    for path in [path for path, _ in _below(root, "", folders=True) if path.endswith("/")][::-1]:
+        _remove_folder(f"{root}/{path}")
+    _remove_folder(os.path.realpath(root))
+    if is_link(root) and not os.path.exists(root):
+        os.unlink(root)
+
+
+def _remove_folder(full: str) -> None:
+    try:
+        os.rmdir(full)
+    except OSError as error:
+        if error.errno not in _STAYS:
+            raise from_system(error, full, "remove") from None
+
+
 def describe(path: str, status: os.stat_result) -> ObjectMeta:
     """What a store tells of a file."""
     changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
     return ObjectMeta(path, status.st_size, changed)
 
 
-def _below(root: str, prefix: str) -> Iterator[tuple[str, bool]]:
-    """All that is no directory, in name order, and whether it is a link."""
+def _below(root: str, prefix: str, *, folders: bool = False) -> Iterator[tuple[str, bool]]:
+    """All that is no directory, in name order, and whether it is a link.
+
+    With ``folders`` directories as well, before what is in them: those paths end in a slash.
+    """
     folder, links = f"{prefix}/" if prefix else "", set()
     ahead = [folder]
     while ahead:
@@ -82,6 +109,8 @@ def _below(root: str, prefix: str) -> Iterator[tuple[str, bool]]:
         if path and not path.endswith("/"):
             yield path, path in links
             continue
+        if folders and path != folder:
+            yield path, False
         found = []
         for name, is_folder, link in _scanned(_joined(root, path.rstrip("/"))):
             # A directory sorts as its paths do: as if its name ended in "/".

@@ -23,7 +23,6 @@ from glaive.io.confined import (
     LeadsOutError,
     is_link,
     opened_folder,
-    remove_empty_folders,
     unlink_all,
 )
 from glaive.io.exclusive import remove_unfinished
@@ -34,6 +33,7 @@ from glaive.io.listing import (
     files_in,
     links_below,
     names_in,
+    remove_empty_folders,
     unfinished_below,
 )
 from glaive.io.local_sink import SMALL, LocalSink, place_small, write_new
@@ -230,10 +230,7 @@ class LocalStore:
 
     def remove_folders(self) -> None:
         """Remove the root and the directories below it, as far as they are empty."""
-        try:
-            remove_empty_folders(self.root)
-        except OSError as error:
-            raise from_system(error, error.filename or self.root, "remove") from None
+        remove_empty_folders(self.root)
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
@@ -276,11 +273,11 @@ class LocalStore:
         No folder is reached through a link that leads out of the root, unless the option
         ``delete_through_links`` is set.
         """
+        for path in paths:
+            self.full(path)  # nothing is deleted if one of them is refused
         for folder, group in groupby(paths, _folder_of):
-            full, names = self.full(folder), []
-            for path in group:
-                self.full(path)
-                names.append(path[len(folder) + 1 if folder else 0 :])
+            full = self.full(folder)
+            names = [path[len(folder) + 1 if folder else 0 :] for path in group]
             try:
                 if self.through_links:
                     unlink_all(full, names)

@@ -1,0 +1,308 @@
+"""Deleting stays below the root: links that lead out of it are not followed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from glaive.errors import OptionError, StoreError
+from glaive.io import deleting
+from glaive.io.counting import CountingStore
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with a folder, beside a folder of somebody else."""
+    for folder in ("root/data/sub", "root/other/data", "outside/sub"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x").write_bytes(b"1")
+        (tmp_path / folder).parent.joinpath("x").write_bytes(b"1")
+    return tmp_path / "root"
+
+
+Lay = Callable[[Path], object]
+
+OUT: dict[str, Lay] = {
+    "to a place outside": lambda root: (root / "link").symlink_to("../outside"),
+    "absolute": lambda root: (root / "link").symlink_to(root.parent / "outside"),
+    "to a link": lambda root: [
+        (root / "link").symlink_to("other/next"),
+        (root / "other/next").symlink_to("../../outside"),
+    ],
+    "out and back": lambda root: [
+        (root.parent / "outside/back").symlink_to(root / "data"),
+        (root / "link").symlink_to("../outside/back"),
+    ],
+    "to the parent": lambda root: (root / "link").symlink_to(".."),
+    "to the root itself": lambda root: (root / "link").symlink_to("."),
+    "to the root by its path": lambda root: (root / "link").symlink_to(root),
+    "to everything": lambda root: (root / "link").symlink_to("/"),
+    "to itself": lambda root: (root / "link").symlink_to("link"),
+    "in circles": lambda root: [
+        (root / "link").symlink_to("other/link"),
+        (root / "other/link").symlink_to("../link"),
+    ],
+    "to another dataset": lambda root: [
+        (root / "other/_versions").mkdir(),
+        (root / "link").symlink_to("other"),
+    ],
+    "to a folder of another dataset": lambda root: [
+        (root / "other/_versions").mkdir(),
+        (root / "link").symlink_to("other/data"),
+    ],
+    "past its name": lambda root: (root / "link").symlink_to("../root-of-another/../outside"),
+    "to a name that begins as the root's": lambda root: [
+        (root.parent / "root2").mkdir(),
+        (root.parent / "root2/x").write_bytes(b"1"),
+        (root / "link").symlink_to(root.parent / "root2"),
+    ],
+}
+
+WITHIN: dict[str, Lay] = {
+    "beside it": lambda root: (root / "link").symlink_to("data"),
+    "below": lambda root: (root / "link").symlink_to("./data/sub"),
+    "by its path": lambda root: (root / "link").symlink_to(root / "data"),
+    "up and down": lambda root: (root / "link").symlink_to("data/sub/../../other"),
+    "through another": lambda root: [
+        (root / "link").symlink_to("data/next"),
+        (root / "data/next").symlink_to("../other"),
+    ],
+    "by another path to the root": lambda root: [
+        (root.parent / "alias").symlink_to(root),
+        (root / "link").symlink_to(root.parent / "alias/data"),
+    ],
+}
+
+
+def everything(root: Path) -> set[str]:
+    found = (Path(at) / name for at, _, names in os.walk(root.parent) for name in names)
+    return {str(one) for one in found}
+
+
+@pytest.mark.parametrize("lay", OUT.values(), ids=OUT)
+def test_nothing_is_deleted_behind_a_link_that_leads_out(root: Path, lay: Lay) -> None:
+    lay(root)
+    before = everything(root)
+    store = LocalStore(root)
+    assert "link" in (store.link_out("link") or "")
+    for path in ("link/x", "link/sub/x", "link/root/data/x"):
+        with pytest.raises(StoreError, match=r"link is a link to .*delete_through_links"):
+            store.delete([path])
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize("lay", WITHIN.values(), ids=WITHIN)
+def test_a_link_that_stays_below_the_root_is_followed(root: Path, lay: Lay) -> None:
+    lay(root)
+    store = LocalStore(root)
+    assert store.link_out("link") is None
+    there = root / "link" / "x"
+    assert there.exists()
+    store.delete(["link/x", "link/gone"])
+    assert not there.exists()
+    assert (root / "link").is_symlink()
+
+
+def test_the_root_may_be_reached_in_any_way(root: Path) -> None:
+    (root.parent / "alias").symlink_to(root)
+    store = LocalStore(root.parent / "alias")
+    store.delete(["data/x"])
+    assert not (root / "data/x").exists()
+
+
+def test_the_folder_of_a_branch_is_reached_without_links(root: Path) -> None:
+    (root / "tree").symlink_to("../outside")
+    (root / "more").symlink_to("other")
+    store = LocalStore(root)
+    for branch in (store.below("tree/sub"), store.below("more"), store.below("more/data")):
+        for again in (branch, pickle.loads(pickle.dumps(branch))):
+            with pytest.raises(StoreError, match="is a link to"):
+                again.delete(["x"])
+    LocalStore(root / "tree").delete(["x"])  # named by the caller
+    assert not (root.parent / "outside/x").exists()
+    assert (root.parent / "outside/sub/x").exists()
+
+
+def test_links_to_files_are_deleted_not_what_they_lead_to(root: Path) -> None:
+    (root / "data/link").symlink_to("../../outside/x")
+    (root / "data/nowhere").symlink_to("nothing")
+    store = LocalStore(root)
+    assert store.is_link("data/link")
+    store.delete(["data/link", "data/nowhere"])
+    assert sorted(one.name for one in (root / "data").iterdir()) == ["sub", "x"]
+    assert (root.parent / "outside/x").exists()
+
+
+@pytest.mark.parametrize("scheme", ["{}", "file://{}", "fsspec+file://{}"])
+def test_the_caller_may_allow_it(root: Path, scheme: str) -> None:
+    (root / "link").symlink_to("../outside")
+    place = scheme.format(root)
+    for options in ({}, {"delete_through_links": "false"}):
+        with pytest.raises(StoreError, match="delete_through_links"):
+            open_store(place, options).delete(["link/x"])
+    assert (root.parent / "outside/x").exists()
+    open_store(place, {"Delete_Through_Links": "true"}).delete(["link/x"])
+    assert not (root.parent / "outside/x").exists()
+
+
+def test_an_option_that_is_neither_true_nor_false_is_refused(root: Path) -> None:
+    with pytest.raises(OptionError, match="delete_through_links is true or false, found 'maybe'"):
+        LocalStore(root, {"delete_through_links": "maybe"})
+
+
+def test_what_a_process_has_written_itself_it_may_take_back(root: Path) -> None:
+    (root / "link").symlink_to("../outside")
+    for store in (
+        LocalStore(root),
+        CountingStore(LocalStore(root)),
+        open_store(f"fsspec+file://{root}"),
+    ):
+        store.put("link/mine", [b"1"])
+        deleting.discard(store, ["link/mine", "link/gone"])
+        assert not (root.parent / "outside/mine").exists()
+
+
+def test_stores_that_hand_on_tell_of_links_too(root: Path) -> None:
+    (root / "link").symlink_to("../outside")
+    store: ObjectStore = CountingStore(LocalStore(root))
+    assert deleting.link_out(store, "link")
+    assert deleting.is_link(store, "link")
+    assert not deleting.remove_unfinished(store, "link/x")
+    memory = open_store("memory://no-links")
+    assert deleting.link_out(memory, "link") is None
+    assert not deleting.is_link(memory, "link")
+
+
+def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Path) -> None:
+    """Whatever a check found before: the folder that files are deleted in is the one looked at."""
+    outside = root.parent / "outside"
+    names = [f"{number}.lance" for number in range(20)]
+    real, link, at = root / "real", root / "way", root / "data"
+    at.rename(real)
+    link.symlink_to(outside)
+    for name in names:
+        (outside / name).write_bytes(b"precious")
+    done = threading.Event()
+
+    def exchange() -> None:
+        while not done.is_set():
+            for one in (real, link):
+                one.rename(at)
+                at.rename(one)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    refused = tries = 0
+    try:
+        while tries < 2000 or not refused:
+            tries += 1
+            try:
+                LocalStore(root).delete([f"data/{name}" for name in names])
+            except StoreError:
+                refused += 1
+    finally:
+        done.set()
+        thread.join()
+    assert {one.name for one in outside.iterdir()} == {*names, "x", "sub"}
+
+
+def test_empty_folders_go_but_links_stay(root: Path) -> None:
+    (root / "link").symlink_to("../outside")
+    store = LocalStore(root)
+    store.delete([meta.path for meta in store.walk("")])
+    store.remove_folders()
+    assert [one.name for one in root.iterdir()] == ["link"]
+    (root / "link").unlink()
+    (root.parent / "alias").symlink_to(root)
+    LocalStore(root.parent / "alias").remove_folders()
+    assert not os.path.lexists(root)
+    assert not os.path.lexists(root.parent / "alias")
+
+
+class TestListing:
+    def test_links_to_folders_and_to_nothing_are_no_files(self, root: Path) -> None:
+        (root / "data/folder").symlink_to("../../outside")
+        (root / "data/file").symlink_to("../../outside/x")
+        (root / "data/self").symlink_to("self")
+        (root / "data/nowhere").symlink_to("nothing")
+        store = LocalStore(root)
+        assert [one.path for one in store.list("data")] == ["data/file", "data/x"]
+        assert [one.path for one in store.walk("data")] == ["data/file", "data/sub/x", "data/x"]
+        assert sorted(store.links("")) == [
+            f"data/{name}" for name in ("file", "folder", "nowhere", "self")
+        ]
+
+    def test_folders_may_be_as_deep_as_the_system_allows(self, tmp_path: Path) -> None:
+        here, depth = Path.cwd(), 1050
+        try:
+            os.chdir(tmp_path)
+            for _ in range(depth):
+                Path("d").mkdir()
+                os.chdir("d")
+            Path("x").touch()
+            store = LocalStore(tmp_path / "d")
+            assert [one.path for one in store.walk("")] == ["d/" * (depth - 1) + "x"]
+            Path("x").unlink()
+            store.remove_folders()
+        finally:
+            os.chdir(here)
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestReading:
+    def test_a_pipe_or_a_device_is_no_file(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "zero").symlink_to("/dev/zero")
+        store = LocalStore(tmp_path)
+        assert store.get("pipe").size == 0
+        assert store.get_into("pipe", memoryview(bytearray(4))) == 0
+        with pytest.raises(StoreError, match="zero: it is a pipe, a device"):
+            store.get("zero")
+        for name in ("pipe", "zero"):
+            with pytest.raises(StoreError, match=f"{name}: it is a pipe, a device"):
+                store.open(name)
+
+
+@pytest.mark.parametrize(
+    "path", ["/x", "..", "../x", "a/..", "a/../../x", "a\0b", "a\nb", "a/\x1b[31m", "\x7f"]
+)
+@pytest.mark.parametrize("place", ["{}", "memory://paths/r", "fsspec+file://{}"])
+def test_a_path_that_no_object_has_is_refused_by_all_that_writes_and_deletes(
+    tmp_path: Path, place: str, path: str
+) -> None:
+    store = open_store(place.format(tmp_path / "root"))
+    store.put("good", [b"1"])
+    actions: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put(path, [b"1"]),
+        "create only": lambda: store.put(path, [b"1"], mode="create"),
+        "create": lambda: store.create(path),
+        "delete": lambda: store.delete(["good", path]),
+        "discard": lambda: deleting.discard(store, [path]),
+        "list": lambda: list(store.list(path)),
+        "walk": lambda: list(store.walk(path)),
+        "get": lambda: store.get(path),
+        "head": lambda: store.head(path),
+    }
+    for name, action in actions.items():
+        with pytest.raises(StoreError) as caught:
+            action()
+        assert repr(path)[1:-1] in str(caught.value) or path in str(caught.value), name
+    assert store.get("good").to_pybytes() == b"1"
+    assert [one.name for one in tmp_path.iterdir()] in ([], ["root"])
+
+
+@pytest.mark.parametrize("path", ["a..b", "..a", "a b", "ä", "a.", ".a", "a%2Fb", "\u200bx"])
+def test_unusual_names_are_names(tmp_path: Path, path: str) -> None:
+    store = LocalStore(tmp_path)
+    store.put(f"d/{path}", [b"1"], mode="create")
+    assert [one.path for one in store.list("d")] == [f"d/{path}"]
+    store.delete([f"d/{path}"])
+    assert list(store.walk("")) == []
