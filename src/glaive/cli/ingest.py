@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -98,8 +99,8 @@ def command(
     steps = Steps(Console(stderr=True))
     started = time.perf_counter()
     settings = {"spark.log.level": "WARN" if verbose else "ERROR"} | _pairs("--conf", conf)
-    log = Path(tempfile.gettempdir(), f"glaive-ingest-{time.time_ns()}.log")
-    spark = start_spark(steps, master, "glaive ingest", None if verbose else log, settings)
+    log = None if verbose else _new_log()
+    spark = start_spark(steps, master, "glaive ingest", log, settings)
     try:
         frame = steps.run(
             "Look at the sources",
@@ -119,7 +120,8 @@ def command(
         )
     finally:
         spark.stop()
-        log.unlink(missing_ok=True)
+        if log is not None:
+            log.unlink(missing_ok=True)
     written = open_dataset(dataset)
     seconds = time.perf_counter() - started
     rows = written.count_rows()
@@ -130,6 +132,13 @@ def command(
         click.echo(
             f"{dataset}: version {written.version}, {human_count(rows)} rows, {seconds:.1f} s"
         )
+
+
+def _new_log() -> Path:
+    """A new file for this user alone, under a name that nobody can take before."""
+    handle, name = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")
+    os.close(handle)
+    return Path(name)
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:

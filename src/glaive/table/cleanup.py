@@ -148,10 +148,10 @@ def plan_cleanup(
     -----
     Requests: a listing per folder, one per version, one per tag and branch.
     """
-    left = _Left(store)
+    left = _Left(store, root)
     locations = list_versions(store)
     branch = current.wire.branch or None
-    reachable = link_out(store, VERSIONS) is None  # noted when its files are looked at
+    reachable = left.why(VERSIONS) is None  # noted when its files are looked at
     wanted = _candidates(locations, current, policy) if reachable else set()
     tagged = {tag.version: name for name, tag in list_tags(root).items() if tag.branch == branch}
     parents = {
@@ -222,13 +222,20 @@ def delete_planned(
 class _Left:
     """What a clean-up leaves, and why, beside what the policy keeps."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
         self._store = store
+        self._way = None
+        if store.uri.startswith(f"{root.uri}/"):  # a branch lies below the root
+            self._way = link_out(root, store.uri[len(root.uri) + 1 :])
         self.reasons: list[str] = []
+
+    def why(self, folder: str) -> str | None:
+        """Why files in a folder are left; ``None`` if they may be deleted."""
+        return self._way or link_out(self._store, folder)
 
     def is_reachable(self, folder: str) -> bool:
         """Whether files in a folder may be deleted; why not is noted."""
-        reason = link_out(self._store, folder)
+        reason = self.why(folder)
         if reason is not None:
             self.reasons.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
         return reason is None

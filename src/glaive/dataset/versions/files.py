@@ -151,12 +151,13 @@ def drop_dataset(
     plain: Any = plain_store(store)
     if hasattr(plain, "unfinished"):
         paths += [meta.path for meta in plain.unfinished("")]
-    links = list(plain.links("")) if hasattr(plain, "links") else []
+    links = dict.fromkeys(plain.links("") if hasattr(plain, "links") else ())
     for link in links:
         paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
-    store.delete([path for path in dict.fromkeys(paths) if path not in links])
-    store.delete(links)
+    files = dict.fromkeys(paths)  # each once
+    store.delete([path for path in files if path not in links])
+    store.delete(list(links))
     forget_dataset(store)
     if hasattr(plain, "remove_folders"):
         plain.remove_folders()

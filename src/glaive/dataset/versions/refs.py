@@ -15,7 +15,7 @@ from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
-from glaive.table.refs import TREE, now, ref_files, root_store
+from glaive.table.refs import TREE, branch_store, now, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
@@ -169,15 +169,16 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             "were made from it and use its files. Delete them first."
         )
     branches.delete_branch_file(root, branch)
-    folder = f"{TREE}/{branch}"
-    reason = link_out(root, folder)
+    place = branch_store(root, branch)
+    reason = link_out(root, f"{TREE}/{branch}") or link_out(place, "")
     if reason is not None:
         _logger.warning("the files of branch %r of %s are left: %s", branch, root.uri, reason)
         return
-    names = [name for name in ref_files(root, BRANCHES) if name.startswith(f"{branch}/")]
-    below = tuple(f"{TREE}/{name}/" for name in names)
-    found = [meta.path for meta in root.walk(folder)]
-    root.delete([path for path in found if not path.startswith(below)] if below else found)
+    above = f"{branch}/"
+    names = [name for name in ref_files(root, BRANCHES) if name.startswith(above)]
+    below = tuple(f"{name.removeprefix(above)}/" for name in names)
+    found = [meta.path for meta in place.walk("")]
+    place.delete([path for path in found if not path.startswith(below)] if below else found)
 
 
 def _root(dataset: OpenedVersion) -> ObjectStore:

@@ -50,7 +50,7 @@ def choose(
     Raises
     ------
     OptionError
-        It is none of these, or a file in the root of a dataset that is not local.
+        It is none of these, a file in the root of a dataset that is not local, or a link there.
     """
     if not isinstance(given, str):
         if isinstance(given, ManifestStore):
@@ -63,6 +63,12 @@ def choose(
         if rest:
             return SqliteManifestStore(unquote(rest))
         if isinstance(store, LocalStore):
+            if store.is_link(SQLITE_NAME):
+                raise OptionError(
+                    f"manifest_store: {store.full(SQLITE_NAME)} is a link, and what it leads to is "
+                    "not written to. Name the file that is meant, as in "
+                    "sqlite:///path/manifests.sqlite"
+                )
             return SqliteManifestStore(store.full(SQLITE_NAME))
         raise OptionError(
             f"manifest_store: {store.uri} is no local directory; say which file to use, as in "

@@ -17,6 +17,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
+from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.deleting import discard
 from glaive.io.store import ObjectStore
@@ -122,17 +123,19 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
 
 def _settled(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> str:
     """Where the manifest of an entry can be read; steps 3 and 4 if they were not done."""
-    if entry.is_final:
-        return entry.path
     final = _final(entry.path)
+    folder, _, last = entry.path.rpartition("/")
     name = parse_manifest_name(final.rpartition("/")[2])
-    if name is None or not final.startswith(f"{VERSIONS}/") or name.version != entry.version:
+    known = entry.is_final or is_staged_manifest_name(last)
+    if folder != VERSIONS or name is None or name.version != entry.version or not known:
         raise CorruptFileError(
             f"manifest store, entry of version {entry.version}",
             expected=f"a manifest of that version below {VERSIONS}/",
             found=entry.path,
             where=store.uri,
         )
+    if entry.is_final:
+        return entry.path
     try:
         data = store.get(entry.path).to_pybytes()
     except ObjectNotFoundError:
