@@ -60,7 +60,7 @@ def restrict(system: System) -> None:
         steps += [(_IS, 0, 3, rename), (_LOAD, 0, 0, _FLAGS_OF_RENAME)]
         steps += [(_IS, 1, 0, 0), (_ANSWER, 0, 0, _REFUSE | errno.EINVAL)]
     steps.append((_ANSWER, 0, 0, _ALLOW))
-    program = _Program(len(steps), (_Step * len(steps))(*steps))
+    program = _Program(len(steps), (_Step * len(steps))(*(_Step(*one) for one in steps)))
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(program), 0, 0):
         raise OSError(ctypes.get_errno(), "calls of the system cannot be refused here")

@@ -69,6 +69,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class TestCleanUp:
+    @pytest.mark.spec("clean-6")
     @pytest.mark.parametrize("folder", FOLDERS)
     @pytest.mark.parametrize("unverified", [False, True])
     def test_nothing_behind_a_link_goes_and_that_is_said(
@@ -90,6 +91,7 @@ class TestCleanUp:
         gone = {name for name, left in LEFTOVERS.items() if not (place / name / left).exists()}
         assert gone == set(FOLDERS) - {folder}
 
+    @pytest.mark.spec("clean-6")
     def test_versions_whose_manifests_stay_keep_their_files(self, place: Path) -> None:
         move_out(place, "_versions")
         dataset = glaive.dataset(place)
@@ -221,18 +223,6 @@ class TestCleanUp:
         for name in (f"data/{LEFTOVERS['data']}x", "_versions/self", f"_indices/{UUID[::-1]}"):
             (place / name).symlink_to(Path(name).name)
         assert glaive.dataset(place).cleanup_old_versions(NOW).old_versions == 3
-
-    def test_a_file_with_parts_in_its_path_that_say_nothing_is_in_use(self, place: Path) -> None:
-        """A manifest made by hand calls a file ``./x.lance``: it is the file ``x.lance``."""
-        from glaive.fragment import write_fragments
-
-        written = write_fragments(ROWS, place)
-        (file,) = written[0].files
-        file.path = f"./{file.path}"
-        glaive.LanceDataset.commit(place, glaive.LanceOperation.Append(written), 4)
-        assert glaive.dataset(place).count_rows() == 8
-        glaive.dataset(place).cleanup_old_versions(NOW, delete_unverified=True)
-        assert glaive.dataset(place).to_table().num_rows == 8
 
     def test_branches_behind_a_link_stay_through_fsspec_too(self, place: Path) -> None:
         glaive.dataset(place).create_branch("dev").insert(ROWS)

@@ -141,7 +141,7 @@ def test_callers_may_name_what_lies_in_their_home_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    root = open_store("memory://home/a")
+    root = open_store("memory://somewhere/a")
     found = open_named(root, f"{tmp_path}/data", policy({"~/data": {}}), what="base path 1")
     assert found == LocalStore(tmp_path / "data")
     with pytest.raises(AccessError):

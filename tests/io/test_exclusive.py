@@ -140,7 +140,7 @@ def test_a_writer_killed_at_every_step_shows_no_part(
             break
         if file.exists() and not seen:
             unfinished(root / "v")  # some time later
-        run(system, lambda root=root: create(root, b"next"))
+        run(system, partial(create, root, b"next"))
         assert file.read_bytes() == (seen or b"next"), step
     assert step > 3
 

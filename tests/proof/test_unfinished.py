@@ -125,6 +125,7 @@ class TestReaders:
         assert rows(tmp_path) == [1, 2, 3]
         assert not empty_files(tmp_path)
 
+    @pytest.mark.spec("name-8")
     @pytest.mark.parametrize("keep", [1, 15, 16, 100, -1])
     def test_one_that_was_cut_off_is_damage_and_not_passed_over(
         self, place: Path, keep: int
@@ -163,6 +164,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class TestWriters:
+    @pytest.mark.spec("name-7")
     @pytest.mark.parametrize("name", OPERATIONS)
     @pytest.mark.parametrize("empty", [[3], [3, 4]], ids=str)
     def test_each_takes_the_place_of_an_unfinished_version(
@@ -219,6 +221,7 @@ class TestWriters:
 class TestNames:
     """Tags and branches are files that are made where none is, too."""
 
+    @pytest.mark.spec("tag-4")
     def test_an_unfinished_tag_is_none_and_can_be_made_again(
         self, place: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -267,6 +270,7 @@ class TestNames:
         dataset.branches.delete("dev")
         assert glaive.dataset(place / "tree/dev/below").count_rows() == 9
 
+    @pytest.mark.spec("clean-8")
     @pytest.mark.parametrize("folder", ["tags", "branches"])
     def test_a_clean_up_keeps_the_versions_that_it_may_have_named(
         self, place: Path, folder: str
@@ -280,6 +284,7 @@ class TestNames:
 
 
 class TestCleanUp:
+    @pytest.mark.spec("clean-7")
     @pytest.mark.parametrize("empty", [[3], [3, 4], [1, 3]], ids=str)
     def test_it_removes_unfinished_versions(self, place: Path, empty: list[int]) -> None:
         for version in empty:

@@ -158,9 +158,24 @@ class TestDatasets:
         forget_dataset(root)
         assert place.register.latest(root.uri) is None
 
-    def test_an_entry_that_leads_elsewhere_is_refused(self, place: Place) -> None:
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "_versions/../../x.manifest-1",
+            "_versions/18446744073709551613.manifest-1/../../data/x",
+            "_versions/18446744073709551613.manifest-x/y",
+            "_versions/18446744073709551613.manifest-x",
+            "_versions/18446744073709551612.manifest",
+            "data/18446744073709551613.manifest",
+            "/etc/18446744073709551613.manifest",
+            "_versions/18446744073709551613.manifest\n",
+            "x.manifest",
+            "",
+        ],
+    )
+    def test_an_entry_that_leads_elsewhere_is_refused(self, place: Place, path: str) -> None:
         place.write("create")
-        entry = ManifestEntry(version=2, path="_versions/../../x.manifest-1")
+        entry = ManifestEntry(version=2, path=path)
         place.register.put_if_absent(place.root().uri, entry)
         with pytest.raises(CorruptFileError, match="entry of version 2"):
             place.open()
@@ -351,6 +366,18 @@ class TestSqlite:
         register = dataset.store.register
         assert register.latest(dataset.store.uri).version == 2
         assert pickle.loads(pickle.dumps(dataset)).count_rows() == 20
+
+    def test_a_link_in_the_root_is_not_written_through(self, tmp_path: Path) -> None:
+        glaive.write_dataset(ROWS, tmp_path / "t")
+        glaive.write_dataset(ROWS, tmp_path / "other", manifest_store="sqlite")
+        target = (tmp_path / "t/_manifests.sqlite").parent.parent / "other/_manifests.sqlite"
+        (tmp_path / "t/_manifests.sqlite").symlink_to(target)
+        before = target.read_bytes()
+        with pytest.raises(OptionError, match="is a link"):
+            glaive.write_dataset(ROWS, tmp_path / "t", mode="append", manifest_store="sqlite")
+        assert target.read_bytes() == before
+        by_name = f"sqlite://{tmp_path}/t/_manifests.sqlite"
+        assert glaive.dataset(tmp_path / "t", manifest_store=by_name).count_rows() == 10
 
     def test_a_file_may_serve_a_store_in_memory(self, tmp_path: Path) -> None:
         place = f"sqlite://{tmp_path}/m.sqlite"

@@ -25,7 +25,7 @@ _waiting: dict[type, bool] = {}
 """Whether files of a kind of file system wait to be committed, as far as it was found out."""
 
 
-class Place(Protocol):
+class _Place(Protocol):
     """What a sink needs of its store."""
 
     counters: IoCounters
@@ -34,7 +34,7 @@ class Place(Protocol):
         """Write, making the directory when there is none."""
 
 
-def begin_writing(place: Place, system: Any, key: str, full: str) -> FsspecSink:
+def begin_writing(place: _Place, system: Any, key: str, full: str) -> FsspecSink:
     """Start writing an object; its directory is made where the file system needs one."""
     temporary = temporary_path(key)
     try:
@@ -74,7 +74,7 @@ class FsspecSink:
 
     def __init__(
         self,
-        place: Place,
+        place: _Place,
         file: Any,
         key: str,
         full: str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from posixpath import normpath
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -110,10 +109,7 @@ class FileSet:
         """Add the files of a version."""
         for one in files_of(manifest):
             if one.base_id is None:
-                # A path that was made by hand may have parts that say nothing.
-                plain = "/./" not in one.path and "//" not in one.path
-                path = one.path if plain else normpath(one.path)
-                (self.folders if one.is_folder else self.paths).add(path)
+                (self.folders if one.is_folder else self.paths).add(one.path)
 
     def __contains__(self, path: str) -> bool:
         if path in self.paths:

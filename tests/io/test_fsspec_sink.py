@@ -1,0 +1,100 @@
+"""Through fsspec, too, an object is there as a whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pytest
+
+import glaive
+from glaive.errors import ObjectExistsError, StoreError
+from glaive.io.uri import open_store
+
+fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
+from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: E402  # once fsspec is known to be there
+from fsspec.implementations.local import LocalFileSystem  # noqa: E402
+
+
+class InPlace(ArrowFSWrapper):  # type: ignore[misc]  # fsspec has no types
+    """Files of this machine as ``hdfs://`` shows its own: written in place, whatever is asked."""
+
+    protocol = "inplace"
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__(pyarrow.fs.LocalFileSystem())
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("inplace://")
+
+
+class Refusing(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Files of this machine, by a file system that says that it cannot wait."""
+
+    protocol = "refusing"
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if not options.pop("autocommit", True):
+            raise NotImplementedError
+        return super().open(path, mode, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("refusing://")
+
+
+@pytest.fixture(params=[InPlace, Refusing], ids=lambda one: one.protocol)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    kind = request.param
+    fsspec.register_implementation(kind.protocol, kind, clobber=True)
+    return f"fsspec+{kind.protocol}://{tmp_path}/t"
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.rglob("*") if one.is_file())
+
+
+def test_what_is_being_written_is_not_there_yet(place: str, tmp_path: Path) -> None:
+    store = open_store(place)
+    store.put("x", [b"old"])
+    sink = store.create("x")
+    sink.write([b"new " * 1000])
+    assert store.get("x").to_pybytes() == b"old"
+    assert sink.finish() == 4000
+    assert store.get("x").to_pybytes() == b"new " * 1000
+    assert files(tmp_path) == ["x"]
+
+
+def test_what_is_given_up_leaves_nothing(place: str, tmp_path: Path) -> None:
+    store = open_store(place)
+    store.put("x", [b"old"])
+    for name in ("x", "y"):
+        sink = store.create(name)
+        sink.write([b"new"])
+        sink.abort()
+        with pytest.raises(StoreError, match="writing has ended"):
+            sink.write([b"more"])
+    assert files(tmp_path) == ["x"]
+    assert store.get("x").to_pybytes() == b"old"
+
+
+def test_an_object_is_made_where_there_is_none_or_an_empty_one(place: str, tmp_path: Path) -> None:
+    store = open_store(place)
+    store.put("v/1", [])
+    for content in (b"first", b"second"):
+        try:
+            store.put("v/1", [content], mode="create")
+        except ObjectExistsError:
+            assert content == b"second"
+    assert store.get("v/1").to_pybytes() == b"first"
+    assert files(tmp_path) == ["1"]
+
+
+def test_a_dataset_is_written_and_read(place: str, tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"a": [1, 2]}), place)
+    glaive.write_dataset(pa.table({"a": [3]}), place, mode="append")
+    assert glaive.dataset(tmp_path / "t").to_table()["a"].to_pylist() == [1, 2, 3]
+    assert not [name for name in files(tmp_path) if name.startswith(".")]
