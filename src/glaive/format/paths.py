@@ -16,11 +16,10 @@ Specification: "Directory layout" and "Manifest names" in ``docs/format``.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from glaive.errors import AccessError
+from glaive.format.limits import check_file_name
 
 __all__ = [
     "DATA",
@@ -34,11 +33,9 @@ __all__ = [
     "NamingScheme",
     "blob_file_path",
     "blob_folder",
-    "checked_path",
     "data_file_path",
     "deletion_file_path",
     "index_file_path",
-    "is_path",
     "manifest_path",
     "new_data_file_name",
     "parse_manifest_name",
@@ -112,49 +109,15 @@ def new_data_file_name() -> str:
     return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
 
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
-"""Names that nearly all files have, told quickly."""
-_NO_PATH: Final = re.compile(
-    r"[\x00-\x1f\x7f\\]"  # control characters, and the separator of another system
-    r"|(?:^|/)\.{0,2}(?:/|$)"  # absolute, ending in a slash, empty parts, "." and ".."
-)
-
-
-def is_path(path: str) -> bool:
-    """Whether a path leads to a file below the folder it is joined to, on any system.
-
-    It is not empty or absolute, has neither ``.`` nor ``..`` as a part, and no backslashes or
-    control characters.
-    """
-    return bool(_PLAIN(path)) or not _NO_PATH.search(path)
-
-
-def checked_path(path: str, what: str, *, where: object) -> str:
-    """A path that a manifest or a row names, which goes through here before it is joined.
-
-    Raises
-    ------
-    AccessError
-        It is none, as :func:`is_path` tells.
-    """
-    if not is_path(path):
-        raise AccessError(
-            f"{what}: {path!r:.300} leads out of its folder, or is no path on every system (in "
-            f"{where}). Expected a path without '..', empty parts, backslashes and control "
-            "characters: what names it is damaged, or was made to do harm. Nothing was opened."
-        )
-    return path
-
-
 def data_file_path(name: str, *, where: object = "a manifest") -> str:
     """Path of a data file named in a manifest.
 
     Raises
     ------
-    AccessError
+    CorruptFileError
         The name leads out of the folder of data files.
     """
-    return f"{DATA}/{checked_path(name, 'path of a data file', where=where)}"
+    return f"{DATA}/{check_file_name(name, 'path of a data file', where)}"
 
 
 def blob_folder(data_file: str) -> str:
@@ -173,10 +136,10 @@ def index_file_path(folder: str, name: str, *, where: object = "a manifest") -> 
 
     Raises
     ------
-    AccessError
+    CorruptFileError
         The name leads out of the folder.
     """
-    return f"{folder}/{checked_path(name, 'name of an index file', where=where)}"
+    return f"{folder}/{check_file_name(name, 'name of an index file', where)}"
 
 
 def transaction_path(name: str) -> str:
@@ -184,10 +147,10 @@ def transaction_path(name: str) -> str:
 
     Raises
     ------
-    AccessError
+    CorruptFileError
         The name leads out of the folder of transactions.
     """
-    checked = checked_path(name, "name of a transaction file", where="a manifest")
+    checked = check_file_name(name, "name of a transaction file", "a manifest")
     return f"{TRANSACTIONS}/{checked}"
 
 

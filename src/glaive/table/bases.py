@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.fragment import DataFile
+from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
-from glaive.format.paths import checked_path, data_file_path
+from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.access import open_named
 from glaive.io.store import ObjectStore
@@ -38,16 +39,16 @@ def locate_data_file(
     Raises
     ------
     AccessError
-        Its base path is a place that the caller has to allow, or its path leads out of it.
+        Its base path is a place that the caller has to allow.
     CorruptFileError
-        There is no such base path.
+        There is no such base path, or the path leads out of it.
     """
     if file.base_id is None:
         return store, data_file_path(file.path, where=manifest.where)
     base, is_root = base_of(store, manifest, file.base_id)
     if is_root:
         return base, data_file_path(file.path, where=manifest.where)
-    return base, checked_path(file.path, "path of a data file", where=manifest.where)
+    return base, check_file_name(file.path, "path of a data file", manifest.where)
 
 
 def locate_in_base(

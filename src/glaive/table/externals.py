@@ -6,8 +6,8 @@ caller allows it.
 
 from __future__ import annotations
 
+from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
-from glaive.format.paths import checked_path
 from glaive.io.access import open_external
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
@@ -41,6 +41,8 @@ class ExternalValues:
         AccessError
             It lies neither in the dataset nor below a base path, and the caller did not allow
             it; or that base path is not allowed.
+        CorruptFileError
+            It leads out of where it says it lies.
         OptionError
             It names no place.
         """
@@ -59,4 +61,4 @@ class ExternalValues:
         store = self._store
         if base_id is not None:
             store, _ = base_of(store, self._manifest, base_id)
-        return store, checked_path(path, what, where=self._manifest.where)
+        return store, check_file_name(path, what, self._manifest.where)

@@ -32,7 +32,7 @@ from glaive.format.blobs import (
     stored,
 )
 from glaive.format.field import Field
-from glaive.format.paths import is_path
+from glaive.format.limits import is_file_name
 from glaive.io.sink import AlignedSink
 from glaive.types import ByteRange
 
@@ -174,7 +174,7 @@ class BlobWriter:
         place = _canonical(uri)
         for number, base in self._options.bases.items():
             root = _canonical(base).rstrip("/") + "/"
-            if place.startswith(root) and is_path(place[len(root) :]):
+            if place.startswith(root) and is_file_name(place[len(root) :]):
                 return number, place[len(root) :]
         if not self._options.outside_bases:
             raise SchemaError(
