@@ -24,6 +24,7 @@ BLOB_V2 = "lance.blob.v2"
 _LEGACY_PACKED = "packed"
 _TRUE = frozenset({"true", "1", "yes"})
 
+_FIXED_LISTS = "fixed_size_list:struct:"
 _LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct", "map"})
 
 
@@ -58,6 +59,12 @@ class Field:
     dictionary: tuple[int, int] | None = None
 
     @property
+    def is_nested(self) -> bool:
+        """Whether the type is one of those that have fields below them."""
+        kind = self.logical_type
+        return kind == "struct" or kind in _LISTS or kind.startswith(_FIXED_LISTS)
+
+    @property
     def arrow_type(self) -> pa.DataType:
         """Arrow storage type with children; extension types are told by ``metadata`` only."""
         kind = self.logical_type
@@ -68,7 +75,7 @@ class Field:
             if kind == "map":
                 return _map_type(item.type, self.name)
             return pa.list_(item) if kind.startswith("list") else pa.large_list(item)
-        if kind.startswith("fixed_size_list:struct:"):
+        if kind.startswith(_FIXED_LISTS):
             return pa.list_(self._only_child().to_arrow(), self._list_size())
         leaf: pa.DataType = leaf_type(kind)
         return leaf

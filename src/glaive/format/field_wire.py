@@ -35,7 +35,7 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
         Two fields have one id, a parent does not stand before its children, or a blob column
         lacks members.
     UnsupportedFeatureError
-        Fields are nested deeper than :data:`MAX_DEPTH`.
+        Fields are nested deeper than :data:`MAX_DEPTH`, or lie below one that is not nested.
     """
     at: dict[int, int] = {}
     below: list[list[int]] = []
@@ -92,6 +92,12 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
                 (one.dictionary.offset, one.dictionary.length) if one.dictionary.length else None
             ),
         )
+        if field.children and not field.is_nested:
+            raise UnsupportedFeatureError(
+                f"field {field.name!r} of type {field.logical_type!r} has fields below it (in "
+                f"{where}), of which this reader does not know the meaning. The schema is damaged, "
+                "or was written by a newer Lance: upgrade glaive."
+            )
         unfit = unfit_members(field)
         if unfit is not None:
             raise CorruptFileError(
