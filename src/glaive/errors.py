@@ -6,6 +6,7 @@ GlaiveError
 │   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
 │   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not done here
 ├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
+│   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
@@ -43,6 +44,7 @@ from typing import Any, Final
 
 __all__ = [
     "AccessError",
+    "CapacityError",
     "CleanupError",
     "ColumnNotFoundError",
     "CommitConflictError",
@@ -73,6 +75,9 @@ __all__ = [
     "VersionNotFoundError",
 ]
 
+
+_MAX_OFFSET: Final = 2**31 - 1
+"""Bytes or items that offsets of 32 bits count in one Arrow array."""
 
 _SECRETS: Final = re.compile(
     r"(?<=://)([^/\s:@]*):[^/\s]+(?=@)"
@@ -151,6 +156,41 @@ class UnsupportedFeatureError(FormatError, NotImplementedError, OSError):
 
 class SchemaError(GlaiveError, ValueError, TypeError, OSError):
     """Types or columns do not fit what the dataset or the format version takes."""
+
+
+class CapacityError(SchemaError):
+    """More bytes or items than one Arrow array holds: offsets of 32 bits count 2^31 - 1.
+
+    Scans and takes answer it by cutting the rows; it gets to the user where that does not help.
+
+    Parameters
+    ----------
+    message
+        How many there are, of what, and where.
+    parts
+        In how many parts of equal size the rows are likely to fit.
+    """
+
+    def __init__(self, message: str = "", *, parts: int = 2) -> None:
+        super().__init__(message)
+        self.parts = parts
+
+    @classmethod
+    def of(cls, count: int, what: str, *, where: object, instead: object = "") -> CapacityError:
+        """There are ``count`` bytes or items of what; ``instead`` is a type that has room."""
+        advice = f", or make the column {instead}" if instead else ""
+        return cls(
+            f"{count} {what} in one array, at most {_MAX_OFFSET} fit (in {where}); read or take "
+            f"fewer rows at a time{advice}",
+            parts=-(-count // _MAX_OFFSET),
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_capacity, (str(self), self.parts))
+
+
+def _capacity(message: str, parts: int) -> CapacityError:
+    return CapacityError(message, parts=parts)
 
 
 class OptionError(GlaiveError, ValueError, TypeError, OSError):

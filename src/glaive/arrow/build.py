@@ -22,7 +22,7 @@ from glaive.arrow.blocks import (
     Variable,
 )
 from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
-from glaive.errors import CorruptFileError, SchemaError
+from glaive.errors import CapacityError, CorruptFileError, SchemaError
 from glaive.types import Where
 
 __all__ = [
@@ -70,7 +70,7 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
 
     Raises
     ------
-    SchemaError
+    CapacityError
         They take more than ``MAX_IMPLIED`` bytes.
     """
     if pa.types.is_null(kind):
@@ -102,10 +102,11 @@ def _null_bits(kind: Any) -> int:
 
 def _check_implied(bits: int, kind: pa.DataType) -> None:
     if bits > 8 * MAX_IMPLIED:
-        raise SchemaError(
+        raise CapacityError(
             f"{bits // 8} bytes of {kind} in one array, all null or all alike: at most "
             f"{MAX_IMPLIED} are made at a time. Read fewer rows at a time; if the file should "
-            "not have as many, it is damaged."
+            "not have as many, it is damaged.",
+            parts=-(-bits // (8 * MAX_IMPLIED)),
         )
 
 
@@ -118,6 +119,8 @@ def to_array(
     ------
     CorruptFileError
         The block's width or shape is not that of the type.
+    CapacityError
+        There are more bytes than the type's offsets count.
     """
     if isinstance(block, Constant):
         return _repeat(block, kind, validity, null_count, where)
@@ -185,10 +188,8 @@ def _from_variable(
     if bits != block.offset_bits:
         wide = items_of(offsets, f"<i{block.offset_bits // 8}", block.count + 1)
         if bits == 32 and block.count and int(wide[-1]) > _INT32_MAX:
-            raise SchemaError(
-                f"{int(wide[-1])} bytes of {kind} in one array, at most {_INT32_MAX} fit "
-                f"(in {where}); read fewer rows at a time, or declare the column large_{kind}"
-            )
+            what = f"bytes of {kind}"
+            raise CapacityError.of(int(wide[-1]), what, where=where, instead=f"large_{kind}")
         offsets = as_buffer(wide.astype(f"<i{bits // 8}"))
     return pa.Array.from_buffers(kind, block.count, [validity, offsets, block.data], null_count)
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import SchemaError
+from glaive.errors import CapacityError
 
-__all__ = ["concat_arrays", "has_dictionary", "tidy_dictionary"]
+__all__ = ["concat_arrays", "decoded", "has_dictionary", "tidy_dictionary"]
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
@@ -46,27 +46,51 @@ def tidy_dictionary(array: Any) -> Any:
     return pa.DictionaryArray.from_arrays(numbers, items, ordered=array.type.ordered)
 
 
+def decoded(array: Any) -> Any:
+    """The values that an array of indices stands for.
+
+    Raises
+    ------
+    CapacityError
+        They are more bytes or items than offsets of 32 bits count.
+    """
+    try:
+        return array.dictionary_decode()
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise CapacityError(
+            f"{len(array)} values of {array.type}, which do not fit one array of "
+            f"{array.type.value_type}: {error}. Read or write fewer rows at a time, or cast the "
+            "values to a large type."
+        ) from None
+
+
 def concat_arrays(arrays: Sequence[Any]) -> Any:
     """Join arrays of one type; their dictionaries become one.
 
     Raises
     ------
-    SchemaError
-        The type of the indices cannot count the items of all dictionaries together.
+    CapacityError
+        Offsets of 32 bits cannot count the bytes or items of all arrays together, or the type
+        of the indices the items of all dictionaries.
     """
     if len(arrays) == 1:
         return arrays[0]
+    kind = arrays[0].type
     try:
         return pa.concat_arrays(arrays)
-    except pa.ArrowInvalid:
-        pass
-    if pa.types.is_dictionary(arrays[0].type):
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        if not has_dictionary(kind):
+            raise CapacityError(
+                f"{sum(map(len, arrays))} values of {kind} do not fit one array: {error} Read or "
+                "write fewer rows at a time, or make the column one of a large type."
+            ) from None
+    if pa.types.is_dictionary(kind):
         arrays = [_used_only(one) for one in arrays]
     try:
         return pa.concat_arrays(arrays)
-    except pa.ArrowInvalid as error:
-        raise SchemaError(
-            f"dictionaries of {arrays[0].type} with too many distinct values in one array: {error} "
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise CapacityError(
+            f"dictionaries of {kind} with too many distinct values in one array: {error} "
             "Read or write fewer rows at a time, or cast the column to a wider index type."
         ) from None
 

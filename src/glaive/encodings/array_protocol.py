@@ -20,10 +20,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.plan import chain, join
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.row_runs import RowRuns
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
@@ -211,9 +212,15 @@ class ArrayEncoding(ABC):
 
 def concat(arrays: Sequence[Any]) -> Any:
     """Join arrays of one type; a single one is returned as it is."""
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return concat_arrays(arrays)
 
 
 def pick(array: Any, positions: Positions) -> Any:
-    """Values at positions within the array."""
-    return array.take(number_array(positions))
+    """Values at positions within the array, which is no list."""
+    try:
+        return array.take(number_array(positions))
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise CapacityError(
+            f"{len(positions)} values of {array.type} do not fit one array: {error}. Take fewer "
+            "rows at a time, or make the column one of a large type."
+        ) from None

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.capacity import too_large
 from glaive.errors import FilterError
 from glaive.expr.repeat import repeat
+from glaive.expr.sizes import bytes_of, reserve
 
 __all__ = ["combine", "negative"]
 
@@ -61,6 +63,8 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
             return _floats(op, left, right)
         return _times(op, left, right)
     except pa.ArrowInvalid as error:
+        if too_large(error):
+            raise
         raise FilterError(f"{op} cannot be computed: {error}") from None
 
 
@@ -140,7 +144,8 @@ def _floats(op: str, left: Any, right: Any) -> Any:
 
 
 def _joined(left: Any, right: Any) -> Any:
-    kind = left.type
+    kind, rows = left.type, len(left)
+    reserve("||", bytes_of(left, rows) + bytes_of(right, rows), rows, kind)
     large = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind)
     if large is None:
         return pc.binary_join_element_wise(left, right, _empty(kind))

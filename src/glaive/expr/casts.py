@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.capacity import too_large
+from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_text
 from glaive.expr.read_text import READERS, UnreadableError
@@ -39,10 +41,12 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
     if pa.types.is_null(had):
         return pa.nulls(len(array), kind)
     if pa.types.is_dictionary(had):
-        return cast(array.dictionary_decode(), kind, attempt=attempt)
+        return cast(decoded(array), kind, attempt=attempt)
     try:
         return _convert(array, kind)
     except (pa.ArrowInvalid, OverflowError, UnreadableError) as error:
+        if too_large(error):
+            raise
         if attempt:
             return _each(array, kind)
         raise FilterError(
@@ -64,7 +68,7 @@ def _each(array: Any, kind: Any) -> Any:
             made.append(_convert(coded.dictionary[i : i + 1], kind))
         except (pa.ArrowInvalid, OverflowError, UnreadableError):
             made.append(pa.nulls(1, kind))
-    whole: Any = pa.concat_arrays(made) if made else pa.nulls(0, kind)
+    whole: Any = concat_arrays(made) if made else pa.nulls(0, kind)
     return whole.take(coded.indices)
 
 
@@ -202,7 +206,7 @@ def _to_text(array: Any, kind: Any) -> Any:
     if types.is_binary(had) or types.is_large_binary(had) or had == pa.binary_view():
         return array.cast(kind)
     coded = array.dictionary_encode()
-    texts = pa.array(written(coded.dictionary), pa.string())
+    texts: Any = pa.array(written(coded.dictionary), pa.large_string())
     return texts.take(coded.indices).cast(kind)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.capacity import too_large
+from glaive.arrow.dictionaries import decoded
 from glaive.arrow.extensions import to_type
-from glaive.errors import FilterError
+from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
 from glaive.expr.arithmetic import combine, negative
 from glaive.expr.blocks import compare_numbers, compute_numbers
@@ -20,6 +22,7 @@ from glaive.expr.functions import registry
 from glaive.expr.lists import element
 from glaive.expr.patterns import like
 from glaive.expr.repeat import repeat
+from glaive.expr.sizes import has_offsets, reserve, scalar_bytes
 from glaive.expr.tree import Node
 from glaive.format.fields import split_path
 
@@ -38,6 +41,8 @@ def values(node: Node, batch: pa.RecordBatch) -> Any:
     ------
     FilterError
         A value cannot be computed: a division by zero, a cast that does not go.
+    CapacityError
+        One array does not hold the values, or those that it takes to compute them.
     """
     found = evaluate(node, batch)
     constant = isinstance(found, pa.Scalar)
@@ -48,8 +53,8 @@ def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
     """Like :func:`values`; a ``pa.Scalar`` where all rows have one value."""
     try:
         return _STEPS[type(node)](node, batch)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise FilterError(f"{type(node).__name__} cannot be computed: {error}") from None
+    except _REFUSALS as error:
+        raise _failure(type(node).__name__, error) from None
 
 
 def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
@@ -59,7 +64,7 @@ def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
     array: Any = batch.column(index)
     if isinstance(array.type, pa.BaseExtensionType):
         array = to_type(array, node.type, node.path)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    return decoded(array) if pa.types.is_dictionary(array.type) else array
 
 
 def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
@@ -126,6 +131,10 @@ def _joined(
             return found
         try:
             found = join(found, values(operand, batch))
+        except CapacityError:
+            if batch.num_rows > 1:
+                raise
+            failed.append(operand)
         except FilterError:
             # The others may be there to keep it from the rows where it cannot be computed.
             failed.append(operand)
@@ -207,10 +216,22 @@ def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
 def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
     arguments = [_not_viewed(evaluate(one, batch)) for one in node.arguments]
+    constants = sum(scalar_bytes(one) for one in arguments if isinstance(one, pa.Scalar))
+    if constants and has_offsets(node.type):
+        reserve(node.name, constants * batch.num_rows, batch.num_rows, node.type)
     try:
         return function.evaluate(arguments, batch.num_rows, node.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise FilterError(f"{node.name} cannot be computed: {error}") from None
+    except _REFUSALS as error:
+        raise _failure(node.name, error) from None
+
+
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
+
+
+def _failure(what: str, error: Exception) -> FilterError | CapacityError:
+    if too_large(error):
+        return CapacityError(f"{what} makes more than one array holds: {error}")
+    return FilterError(f"{what} cannot be computed: {error}")
 
 
 def _not_viewed(argument: Any) -> Any:

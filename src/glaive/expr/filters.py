@@ -9,24 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
-from glaive.errors import OptionError
+from glaive.arrow.dictionaries import concat_arrays
+from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values
 from glaive.expr.fold import simplify
 from glaive.expr.parse import parse
 from glaive.expr.render import render
+from glaive.expr.sizes import has_offsets, scalar_bytes
 from glaive.expr.split import Test, conjuncts, merged, one_column, paths
-from glaive.expr.tree import Literal, Node
+from glaive.expr.tree import Literal, Node, walk
 from glaive.format.fields import LanceSchema
 
 __all__ = ["Filter", "Term", "Value", "bind_filter", "bind_value"]
+
+_SHOWN = 100
+"""Characters of an expression in messages."""
 
 NO_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType({})
 
@@ -134,11 +141,44 @@ class Value:
         """Paths of the columns it needs."""
         return paths(self.expression)
 
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of constants that may be in every value."""
+        if not has_offsets(self.type):
+            return 0
+        literals = (one for one in walk(self.expression) if isinstance(one, Literal))
+        return sum(scalar_bytes(one.scalar()) for one in literals)
+
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """One value for each row; see :meth:`Filter.mask` about the batch and errors."""
+        """One value for each row; see :meth:`Filter.mask` about the batch and errors.
+
+        Raises
+        ------
+        FilterError
+            A value cannot be computed, or that of a single row does not fit an array.
+        CapacityError
+            One array does not hold the values: take fewer rows.
+        """
+        try:
+            if has_offsets(self.type):
+                return self._values(batch)
+            # The values are small, whatever they are made of.
+            found: pa.Array = concat_arrays(list(batch_parts(self._values, batch)))
+        except CapacityError as error:
+            if batch.num_rows > 1 and has_offsets(self.type):
+                raise
+            raise _too_large(self.text, error) from None
+        return found
+
+    def _values(self, batch: pa.RecordBatch) -> pa.Array:
         found: Any = values(self.expression, batch)
         kind: Any = self.type
-        made: pa.Array = found if found.type == kind else found.cast(kind)
+        try:
+            made: pa.Array = found if found.type == kind else found.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+            if not too_large(error):
+                raise FilterError(f"{_short(self.text)}: {error}") from None
+            raise CapacityError(f"the values do not fit one array: {error}") from None
         return made
 
 
@@ -200,11 +240,22 @@ def _tree_of(source: str | pc.Expression | bytes) -> tuple[Node, str]:
     )
 
 
+def _too_large(text: str, error: CapacityError) -> FilterError:
+    return FilterError(f"{_short(text)} cannot be computed for a row: {error}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"
+
+
 def _is_hard(test: tuple[Node, Test | None]) -> bool:
     return test[1] is None
 
 
 def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
-    found: Any = values(node, batch)
+    try:
+        found: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
+    except CapacityError as error:
+        raise _too_large(render(node), error) from None
     passing: pa.BooleanArray = pc.fill_null(found, False) if found.null_count else found
     return passing

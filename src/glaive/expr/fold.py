@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.errors import FilterError
+from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.evaluate import values
@@ -97,7 +97,7 @@ def _constant(node: Node, *operands: Node) -> Node:
         return node
     try:
         return Literal.of(values(node, _one_row())[0], at=node.at)
-    except FilterError:
+    except (FilterError, CapacityError):
         return node  # an error of the rows that ask for it
 
 

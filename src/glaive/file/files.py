@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
 from glaive.file.layout import FileLayout, file_layout
@@ -209,19 +210,23 @@ class LanceFileReader:
         columns, schema = self._columns(), self.schema
         step = max(1, WINDOW_ROWS // size) * size
         for first in range(start, stop, step):
-            arrays = columns.read(first, min(first + step, stop))
-            window = pa.RecordBatch.from_arrays(arrays, schema=schema)
-            for at in range(0, window.num_rows, size):
-                yield window.slice(at, size)
+            for arrays in in_parts(columns.read, first, min(first + step, stop)):
+                window = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                for at in range(0, window.num_rows, size):
+                    yield window.slice(at, size)
 
     def _taken(self, rows: NDArray[np.int64], size: int) -> Iterator[pa.RecordBatch]:
         columns, schema = self._columns(), self.schema
         step = max(1, WINDOW_ROWS // size) * size
+
+        def take(start: int, stop: int) -> list[pa.Array]:
+            return columns.take(rows[start:stop])
+
         for first in range(0, len(rows), step):
-            arrays = columns.take(rows[first : first + step])
-            window = pa.RecordBatch.from_arrays(arrays, schema=schema)
-            for at in range(0, window.num_rows, size):
-                yield window.slice(at, size)
+            for arrays in in_parts(take, first, min(first + step, len(rows))):
+                window = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                for at in range(0, window.num_rows, size):
+                    yield window.slice(at, size)
 
 
 class LanceFileWriter:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError, SchemaError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.strings import MAX_32
 from glaive.types import Where
@@ -65,7 +65,7 @@ def resolve_ends(stored: Words, skip: int, adjustment: int, bits: int, where: Wh
     ------
     CorruptFileError
         An end is not below the adjustment, or below the end before it.
-    SchemaError
+    CapacityError
         The values span more than 32-bit offsets can say.
     """
     _check_adjustment(adjustment, where)
@@ -78,10 +78,8 @@ def resolve_ends(stored: Words, skip: int, adjustment: int, bits: int, where: Wh
     if not 0 <= stop - start <= (MAX_32 if bits == 32 else _LARGEST):
         if stop < start:
             raise _corrupt(adjustment, where)
-        raise SchemaError(
-            f"{stop - start} items or bytes in one array, at most {MAX_32} fit (in {where}); "
-            "read fewer rows at a time, or declare the column with a large type"
-        )
+        what, instead = "items or bytes", "one of a large type"
+        raise CapacityError.of(stop - start, what, where=where, instead=instead)
     offsets = allocate((count + 1) * (bits // 8))
     validity = allocate((count + 7) // 8)
     if use_loops(count):

@@ -15,6 +15,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.capacity import in_parts
+from glaive.arrow.chunked import join_batches
 from glaive.config import settings
 from glaive.errors import OptionError
 from glaive.io.pool import gather, ordered_map, worker_count
@@ -116,11 +118,13 @@ def _windows_as_batches(
         if isinstance(found, pa.RecordBatch):
             yield found
             continue
-        whole = found.combine_chunks().to_batches()
+        whole = join_batches(found)
         first = 0
         for count in counts:
-            if count:
+            if count and len(whole) == 1:
                 yield whole[0].slice(first, count)
+            elif count:
+                yield from join_batches(found.slice(first, count))
             first += count
 
 
@@ -159,7 +163,7 @@ def _stream_windows(
     schema = view.schema
     consumed = 0
     streaming: dict[int, BoundFragment] = {}
-    for bound, arrays in _run(
+    for bound, parts in _run(
         _read_window,
         _windows(view, ranges),
         small=rows * len(schema) <= _INLINE_VALUES,
@@ -167,10 +171,11 @@ def _stream_windows(
         ahead=options.windows_ahead(WINDOW_BYTES, mapped=_is_mapped(view, ranges)),
         in_order=options.scan_in_order,
     ):
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        yield batch
+        for arrays in parts:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield batch
+            consumed += batch.nbytes
         streaming[bound.fragment.id] = bound
-        consumed += batch.nbytes
         if consumed >= _RELEASE_BYTES:
             for done in streaming.values():
                 _release(done)
@@ -205,10 +210,12 @@ def _bind(view: View, rows: FragmentRows) -> BoundFragment:
     return bound
 
 
-def _read_window(job: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, list[pa.Array]]:
+def _read_window(
+    job: tuple[BoundFragment, RowRange],
+) -> tuple[BoundFragment, Iterable[list[pa.Array]]]:
     bound, (start, stop) = job
     bound.expect("sequential")  # and that the files are whole: a window takes a while
-    return bound, bound.read(start, stop)
+    return bound, in_parts(bound.read, start, stop)
 
 
 def _release(bound: BoundFragment) -> None:
@@ -238,15 +245,12 @@ def _strict(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordB
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    try:
-        joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    except pa.ArrowInvalid:  # lists: Arrow gives up where text stays in several chunks
-        joined = []
+    table = pa.Table.from_batches(batches)
+    joined = join_batches(table)
     if len(joined) != 1:
-        rows = sum(batch.num_rows for batch in batches)
         raise OptionError(
-            f"strict_batch_size: {rows} rows do not fit one batch, where a column of text or lists "
-            "counts its bytes or items in 31 bits. Choose a smaller batch_size."
+            f"strict_batch_size: {table.num_rows} rows do not fit one batch, where a column of "
+            "text or lists counts its bytes or items in 31 bits. Choose a smaller batch_size."
         )
     return joined[0]
 
@@ -267,9 +271,9 @@ def read_table(view: View, options: ScanOptions) -> pa.Table:
             _read_part(view, part, chunks)
     else:
         windows_read = _run(_read_window, _windows(view, plan.ranges), small=False, mapped=mapped)
-        for _, arrays in windows_read:
-            if len(arrays[0]):
-                for waiting, array in zip(chunks, arrays, strict=True):
+        for window in (window for _, parts in windows_read for window in parts):
+            if len(window[0]):
+                for waiting, array in zip(chunks, window, strict=True):
                     waiting.append(array)
     return as_table(view, chunks)
 
@@ -304,9 +308,8 @@ def _read_part(
                 column.extend(arrays)
             return
         part = part.ranges
-    for at, array in gather(_read_pages, _page_jobs(view, part)):
-        if len(array):
-            chunks[at].append(array)
+    for at, pages in gather(_read_pages, _page_jobs(view, part)):
+        chunks[at] += [array for array in pages if len(array)]
 
 
 def _page_jobs(
@@ -330,10 +333,11 @@ def _page_jobs(
                     yield bound, at, first, min(first + step, stop)
 
 
-def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, pa.Array]:
+def _read_pages(job: tuple[BoundFragment, int, int, int]) -> tuple[int, Iterable[pa.Array]]:
     bound, at, start, stop = job
     column, live = bound.columns[at], bound.live
-    return at, column.read(start, stop) if live is None else live.read(column, start, stop)
+    read = column.read if live is None else partial(live.read, column)
+    return at, in_parts(read, start, stop)
 
 
 def _count_live(view: View, rows: FragmentRows) -> int:

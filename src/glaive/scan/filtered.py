@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.config import settings
+from glaive.errors import CapacityError
 from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.hits import Hits
@@ -97,8 +98,9 @@ class Picked:
             ranges = part.ranges if isinstance(part, SmallFragments) else part
             # The first batch of a stream should not wait for half a million rows.
             rows = _LIMITED_ROWS if stream and not self.search.is_direct else None
-            for chunk in self._run(self._work, self._pieces(ranges, rows), ranges, stream=stream):
-                yield from chunk
+            for parts in self._run(self._work, self._pieces(ranges, rows), ranges, stream=stream):
+                for chunks in parts:
+                    yield from chunks
 
     def map(
         self, work: Callable[[tuple[BoundFragment, RowRange]], R], *, stream: bool
@@ -165,7 +167,7 @@ class Picked:
         bound, (start, stop) = job
         return list(self.search.find(bound, start, stop))
 
-    def _work(self, job: tuple[BoundFragment, RowRange]) -> list[Chunk]:
+    def _work(self, job: tuple[BoundFragment, RowRange]) -> list[Iterable[Chunk]]:
         bound, (start, stop) = job
         return [self.columns(hits) for hits in self.search.find(bound, start, stop)]
 
@@ -177,18 +179,19 @@ class Picked:
         bound, (start, stop) = job
         return [(bound.fragment.id, hits.rows) for hits in self.search.find(bound, start, stop)]
 
-    def columns(self, hits: Hits) -> Chunk:
-        """Columns of some rows."""
+    def columns(self, hits: Hits) -> Iterable[Chunk]:
+        """Columns of some rows, in as many chunks as they need."""
         self.meter.count("rows_passed", hits.count)
         if not self.outputs:
-            return [pa.nulls(hits.count)]
+            return [[pa.nulls(hits.count)]]
         with self.meter.step("columns"):
-            return hits.columns(self.outputs, late=self.late, deleted=self.search.deleted)
+            return hits.chunks(self.outputs, late=self.late, deleted=self.search.deleted)
 
     def _limited(self) -> Iterator[Chunk]:
         if self.view.snapshot.manifest.num_fragments == 0:
             return
-        yield from map(self.columns, self.hits())
+        for hits in self.hits():
+            yield from self.columns(hits)
 
     # --------------------------------------------------------- small fragments
 
@@ -208,7 +211,10 @@ class Picked:
         mask = part.live_mask(self.view, flags)
         if not self.outputs:
             return [pa.nulls(mask.true_count)]
-        return [cells.output(one).filter(mask) for one in self.outputs]
+        try:
+            return [cells.output(one).filter(mask) for one in self.outputs]
+        except CapacityError:
+            return None
 
     def _count_small(self, part: SmallFragments) -> int | None:
         cells = part.cells(self.view)

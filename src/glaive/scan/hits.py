@@ -6,7 +6,7 @@ ranges decoded and cut down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
+from glaive.arrow.capacity import in_parts
 from glaive.file.drive import drive, join
 from glaive.scan.cells import Cells
 from glaive.scan.fragment import BoundFragment
@@ -87,6 +88,20 @@ class Hits:
 
     # ---------------------------------------------------------------- columns
 
+    def chunks(
+        self,
+        outputs: Sequence[Output | Computed],
+        *,
+        late: bool | frozenset[int] | None = None,
+        deleted: bool = False,
+    ) -> Iterable[list[Any]]:
+        """Columns of the hits, cut where one array would be too large; see :meth:`columns`."""
+
+        def work(start: int, stop: int) -> list[Any]:
+            return self.cut(start, stop).columns(outputs, late=late, deleted=deleted)
+
+        return in_parts(work, 0, self.count)
+
     def columns(
         self,
         outputs: Sequence[Output | Computed],
@@ -103,6 +118,11 @@ class Hits:
             that is cheaper.
         deleted
             Deleted rows may be among the hits.
+
+        Raises
+        ------
+        CapacityError
+            One array does not hold a column.
         """
         bound = self.bound
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of, number_array
-from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.capacity import in_parts
+from glaive.arrow.chunked import join_large, take_rows
 from glaive.scan.filtered import Picked
 from glaive.scan.fragment import BoundFragment
 from glaive.scan.hits import Hits
@@ -67,7 +68,7 @@ def _sorted(picked: Picked) -> pa.Table:
         return view.empty()
     with picked.meter.step("sort"):
         columns = [
-            concat_arrays([chunk[at] for chunk in chunks]) for at in range(count, count + len(keys))
+            join_large([chunk[at] for chunk in chunks]) for at in range(count, count + len(keys))
         ]
         order = sorted_rows(columns, picked.options.order_by)[picked.options.offset :]
     if not count:
@@ -77,7 +78,7 @@ def _sorted(picked: Picked) -> pa.Table:
         for at, one in enumerate(view.schema)
     ]
     table = pa.Table.from_arrays(made, schema=view.schema)
-    return table.take(number_array(order))
+    return take_rows(table, order, distinct=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -130,9 +131,11 @@ class _Best:
         bound, (start, stop) = job
         found = []
         for hits in self.picked.search.find(bound, start, stop):
-            some = self._candidates(hits)
-            if len(some.rows):
-                found.append(some)
+
+            def part(first: int, last: int, hits: Hits = hits) -> _Candidates:
+                return self._candidates(hits.cut(first, last))
+
+            found += [some for some in in_parts(part, 0, hits.count) if len(some.rows)]
         return found
 
     def _candidates(self, hits: Hits) -> _Candidates:
@@ -215,7 +218,7 @@ class _Best:
 def _joined(parts: Sequence[_Candidates]) -> _Candidates:
     if len(parts) == 1:
         return parts[0]
-    keys = [concat_arrays([one.keys[at] for one in parts]) for at in range(len(parts[0].keys))]
+    keys = [join_large([one.keys[at] for one in parts]) for at in range(len(parts[0].keys))]
     return _Candidates(
         np.concatenate([one.fragments for one in parts]),
         np.concatenate([one.rows for one in parts]),

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of, items_of, number_array
+from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import float_order
 from glaive.errors import OptionError, UnsupportedFeatureError
 
@@ -73,12 +74,12 @@ def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
     import pyarrow.compute as pc
 
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+        array = join_column(array)
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return sort_keys(array.storage, how)
     if pa.types.is_dictionary(kind):
-        return sort_keys(array.cast(kind.value_type), how)
+        return sort_keys(decode_large(array), how)
     keys: list[SortKey] = []
     if array.null_count or pa.types.is_null(kind):
         keys.append(SortKey(pc.is_null(array).cast(pa.int8()), not how.nulls_first))
@@ -127,7 +128,7 @@ def _comparable(array: Any, name: str) -> Any:
     if types.is_decimal(kind):
         return pc.fill_null(array, pa.scalar(0).cast(kind))
     if types.is_fixed_size_binary(kind):
-        array, kind = array.cast(pa.binary()), pa.binary()
+        array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_string_view(kind) or types.is_binary_view(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_binary(kind) or types.is_large_binary(kind):

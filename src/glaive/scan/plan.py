@@ -162,7 +162,7 @@ def row_bytes(bound: BoundFragment) -> int:
         # Text on disk is often half its size in memory; whole files are taken to be text.
         stored = sum(file.size or 0 for file in bound.fragment.files)
         known = max(known, 2 * stored // bound.rows)
-    return known
+    return known + bound.projection.constant_bytes
 
 
 def value_bytes(kind: Any) -> int:

@@ -102,6 +102,12 @@ class Projection:
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
     @cached_property
+    def constant_bytes(self) -> int:
+        """Bytes of constants in a row of the computed columns, at most."""
+        computed = (one for one in self.outputs if isinstance(one, Computed))
+        return sum(one.value.constant_bytes for one in computed)
+
+    @cached_property
     def system(self) -> frozenset[str]:
         """Names of the system columns that are needed."""
         found: list[Output] = list(self.inputs.values())

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_batches
 from glaive.io.stats import IOStats, counters_of
 from glaive.scan.execute import as_table, pieces, read_table, rebatch, stream
 from glaive.scan.filtered import Picked, pick
@@ -83,7 +84,11 @@ class Query:
         if self.options.order_by:
             table = ordered_table(picked)
             size = self.options.batch_size
-            batches = iter(table.combine_chunks().to_batches(max_chunksize=size))
+            batches = (
+                batch.slice(start, size)
+                for batch in join_batches(table)
+                for start in range(0, batch.num_rows, size)
+            )
         elif self.view.projection.outputs:
             batches = (
                 pa.RecordBatch.from_arrays(chunk, schema=schema)

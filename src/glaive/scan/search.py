@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of
-from glaive.errors import FilterError
+from glaive.arrow.capacity import in_parts
+from glaive.errors import CapacityError, FilterError
 from glaive.file.protocol import BoundColumn
 from glaive.scan.cells import Cells
 from glaive.scan.fragment import BoundFragment
@@ -189,13 +190,16 @@ class Search:
         """The rows of a range that pass a term, where its column knows; else None."""
         known = self._condition(term)
         with self.meter.step("find"):
-            if known is not None:
-                bits = bound.stored[known[1]].match(known[0], part.start, part.stop)
-                if bits is not None:
-                    return RowSet(*part, bits=bits)
-                numbers = bound.stored[known[1]].find(known[0], part.start, part.stop)
-            else:
-                numbers = self._numbers(bound, term, part)
+            try:
+                if known is not None:
+                    bits = bound.stored[known[1]].match(known[0], part.start, part.stop)
+                    if bits is not None:
+                        return RowSet(*part, bits=bits)
+                    numbers = bound.stored[known[1]].find(known[0], part.start, part.stop)
+                else:
+                    numbers = self._numbers(bound, term, part)
+            except CapacityError:  # of a page that is decoded for this: windows are smaller
+                return None
             return None if numbers is None else RowSet(*part, numbers=numbers)
 
     def _numbers(self, bound: BoundFragment, term: Term, part: RowRange) -> Int64s | None:
@@ -221,11 +225,15 @@ class Search:
         self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s, part: RowRange
     ) -> Iterator[Hits]:
         """Those of a few rows that pass the terms."""
-        with self.meter.step("filter"):
-            cells = _take(bound, rows, deleted=self.deleted)
-            rows = rows[self._flags(terms, cells)]
-        if len(rows):
-            yield Hits(bound, *part, found=RowSet(*part, numbers=rows))
+
+        def passing(first: int, last: int) -> Int64s:
+            some = rows[first:last]
+            with self.meter.step("filter"):
+                return some[self._flags(terms, _take(bound, some, deleted=self.deleted))]
+
+        for found in in_parts(passing, 0, len(rows)):
+            if len(found):
+                yield Hits(bound, *part, found=RowSet(*part, numbers=found))
 
     def _windows(
         self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s | None, part: RowRange
@@ -235,28 +243,41 @@ class Search:
             yield from self._all(bound, part)
             return
         needed = sorted({self.inputs[one].at for term in terms for one in term.columns} - {-1})
+        window = partial(self._window, bound, terms, needed, rows)
         for start, stop in _cut(bound, part, needed):
-            left = self._left(bound, rows, start, stop)
-            if left is not None and not left.any():
-                continue
-            cells = _read(bound, start, stop, deleted=self.deleted)
-            with self.meter.step("decode"):
-                read_together(bound, needed, cells, partial(_plan_read, start=start, stop=stop))
-                for at in needed:
-                    cells.field(at)
-            with self.meter.step("filter"):
-                try:
-                    flags = self._flags(terms, cells)
-                except FilterError:
-                    # Perhaps of a row that is not asked about: an overflow, a division by 0.
-                    if left is None:
-                        raise
-                    flags = self._only(bound, terms, left, start)
-                if left is not None:
-                    flags = flags & left
-            hits = Hits(bound, start, stop, flags=flags, cells=cells)
-            if hits.count:
-                yield hits
+            for hits in in_parts(window, start, stop):
+                if hits is not None and hits.count:
+                    yield hits
+
+    def _window(
+        self,
+        bound: BoundFragment,
+        terms: Sequence[Term],
+        needed: Sequence[int],
+        rows: Int64s | None,
+        start: int,
+        stop: int,
+    ) -> Hits | None:
+        """Test rows ``start`` to ``stop``, or those of them that are among ``rows``."""
+        left = self._left(bound, rows, start, stop)
+        if left is not None and not left.any():
+            return None
+        cells = _read(bound, start, stop, deleted=self.deleted)
+        with self.meter.step("decode"):
+            read_together(bound, needed, cells, partial(_plan_read, start=start, stop=stop))
+            for at in needed:
+                cells.field(at)
+        with self.meter.step("filter"):
+            try:
+                flags = self._flags(terms, cells)
+            except FilterError:
+                # Perhaps of a row that is not asked about: an overflow, a division by 0.
+                if left is None:
+                    raise
+                flags = self._only(bound, terms, left, start)
+            if left is not None:
+                flags = flags & left
+        return Hits(bound, start, stop, flags=flags, cells=cells)
 
     def _left(
         self, bound: BoundFragment, rows: Int64s | None, start: int, stop: int

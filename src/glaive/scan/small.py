@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array, pack_flags
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.errors import StoreError
+from glaive.errors import CapacityError, StoreError
 from glaive.file.v2.small_files import MAX_BYTES, read_small_files
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
@@ -97,7 +97,10 @@ class SmallFragments:
         found = self._fields(view)
         if found is None:
             return None
-        arrays = [concat_arrays(chunks) for chunks in found]
+        try:
+            arrays = [concat_arrays(chunks) for chunks in found]
+        except CapacityError:
+            return None
         rows = sum(one.stop for one in self.ranges)
         # Views with extension types are never read this way.
         return Cells(rows, arrays.__getitem__, partial(self._system, view), _same)
@@ -141,7 +144,10 @@ class SmallFragments:
             return None  # the reader of single files tells what is wrong
         rows = [one.stop for one in self.ranges]
         fields = view.projection.fields
-        return read_small_files(files, rows, fields, column_of, coded=coded)
+        try:
+            return read_small_files(files, rows, fields, column_of, coded=coded)
+        except CapacityError:
+            return None
 
     def _live(self, view: View) -> NDArray[np.bool_]:
         """One flag per physical row: whether it is not deleted."""

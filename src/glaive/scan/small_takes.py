@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import StoreError
+from glaive.errors import CapacityError, StoreError
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.local import LocalStore
@@ -111,7 +111,10 @@ def _read(
         files = None
     if files is None:
         return None  # the reader of single files tells what is wrong
-    return take_small_files(files, rows, view.projection.fields, column_of, file, row)
+    try:
+        return take_small_files(files, rows, view.projection.fields, column_of, file, row)
+    except CapacityError:
+        return None
 
 
 def _batches(

@@ -7,7 +7,8 @@ search, read per fragment, and put back in the order asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
+from glaive.arrow.capacity import in_parts
+from glaive.arrow.chunked import take_rows
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
-from glaive.errors import OptionError, RowIndexError
+from glaive.errors import CapacityError, OptionError, RowIndexError
 from glaive.file.drive import drive_together
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.fragment import BoundFragment
@@ -98,8 +102,8 @@ def take(view: View, given: object) -> pa.Table:
         rows = wanted - starts[first]
         if live is not None:
             rows = live.physical(rows)
-        arrays = _take_wide(view.for_taking(first, rows), rows)
-        return pa.Table.from_arrays(arrays, schema=view.schema)
+        bound = view.for_taking(first, rows)
+        return _as_table(view, _in_parts(partial(_take_wide, bound), rows))
     return _take_many(view, wanted, starts)
 
 
@@ -177,44 +181,63 @@ def _take_by_fragment(
     edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(wanted)]
     jobs = [(int(fragment[begin]), wanted[begin:end]) for begin, end in pairwise(edges)]
 
-    def work(job: _Job) -> list[pa.Array]:
+    def work(job: _Job) -> Iterable[list[pa.Array]]:
         bound, rows = bind(job)
-        if not deleted:
-            return bound.take(rows)
-        cells = bound.cells(rows, lambda at: bound.stored[at].take(rows), deleted=True)
-        return [cells.output(one) for one in view.projection.outputs]
+        take = partial(_take_deleted, bound) if deleted else bound.take
+        return _in_parts(take, rows)
 
-    chunks: Sequence[list[pa.Array]]
+    parts: Iterable[Iterable[list[pa.Array]]]
     if not view.fragment(jobs[0][0]).mapped:
-        chunks = list(ordered_map(work, jobs, workers=settings.io_concurrency))
+        parts = ordered_map(work, jobs, workers=settings.io_concurrency)
     elif len(wanted) >= _INLINE_ROWS:
-        chunks = gather(work, jobs)
+        parts = gather(work, jobs)
     elif deleted or not view.projection.fields:
-        chunks = list(map(work, jobs))
+        parts = map(work, jobs)
     else:
         # What all of them need is being read before any is looked at.
         found = list(map(bind, jobs))
-        if all(bound.readers for bound, _ in found):
-            plans = ((bound.readers[0], bound.plan_take(some)) for bound, some in found)
-            chunks = drive_together(plans)
-        else:  # a fragment has none of the columns: they are null
-            chunks = [bound.take(some) for bound, some in found]
+        try:
+            if all(bound.readers for bound, _ in found):
+                plans = ((bound.readers[0], bound.plan_take(some)) for bound, some in found)
+                parts = [drive_together(plans)]
+            else:  # a fragment has none of the columns: they are null
+                parts = [[bound.take(some) for bound, some in found]]
+        except CapacityError:
+            parts = [_in_parts(bound.take, some) for bound, some in found]
+    table = _as_table(view, (arrays for one in parts for arrays in one))
+    return table if order is None else _put_back(table, order)
+
+
+def _take_deleted(bound: BoundFragment, rows: Int64s) -> list[pa.Array]:
+    """Rows of a fragment, some of which may be deleted."""
+    cells = bound.cells(rows, lambda at: bound.stored[at].take(rows), deleted=True)
+    return [cells.output(one) for one in bound.projection.outputs]
+
+
+def _in_parts(take: Callable[[Int64s], list[pa.Array]], rows: Int64s) -> Iterable[list[pa.Array]]:
+    """The rows, cut where one array would be too large."""
+    return in_parts(lambda start, stop: take(rows[start:stop]), 0, len(rows))
+
+
+def _as_table(view: View, parts: Iterable[list[pa.Array]]) -> pa.Table:
+    chunks = list(parts)
+    if len(chunks) == 1:
+        return pa.Table.from_arrays(chunks[0], schema=view.schema)
     columns = [
         pa.chunked_array([arrays[at] for arrays in chunks], field.type)
         for at, field in enumerate(view.schema)
     ]
-    table = pa.Table.from_arrays(columns, schema=view.schema)
-    return table if order is None else _put_back(table, order)
+    return pa.Table.from_arrays(columns, schema=view.schema)
 
 
 def _put_back(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
     """Undo ``order``: row ``i`` of the table goes to place ``order[i]``."""
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    whole: list[Any] = [
-        pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.chunk(0)
-        for column in table.columns
-    ]
+    try:
+        whole: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
+    except CapacityError:
+        return take_rows(table, back, distinct=True)
     if len(order) <= _FEW_ROWS:
         places = back.tolist()
         moved = [pa.concat_arrays([one.slice(at, 1) for at in places]) for one in whole]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from glaive.arrow.capacity import batch_parts
 from glaive.dataset.columns.column_files import WINDOW, discard_files, for_each, view_of
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
 from glaive.dataset.columns.new_columns import Grown, grow
@@ -206,7 +207,7 @@ def _expressions(
 
     def write(position: int) -> DataFile | None:
         batches = live_batches(snapshot, view, position, (), window)
-        rows = (evaluated(batch) for _, batch in batches)
+        rows = (part for _, batch in batches for part in batch_parts(evaluated, batch))
         return write_live(snapshot, position, grown.added, rows)
 
     return _Recipe(grown, write)

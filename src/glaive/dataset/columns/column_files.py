@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from os import cpu_count
 from typing import Any, Final
@@ -18,6 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
+from glaive.arrow.capacity import in_parts, weight
+from glaive.arrow.chunked import take_rows
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
 from glaive.dataset.writing.base_paths import blob_bases
 from glaive.dataset.writing.options import WriteOptions
@@ -52,6 +57,9 @@ WINDOW: Final = 128 * 1024
 """Rows read at a time."""
 
 _MOST_THREADS: Final = 8
+
+_MOST_REPEATED: Final = 64 * 1024 * 1024
+"""Bytes of a value, times deleted rows behind it, up to which it is written for them too."""
 
 
 def write_column_file(
@@ -200,10 +208,13 @@ def physical_rows(
     bound = view.fragment(position)
     names = [field.name for field in view.schema]
     end = bound.rows if stop is None else stop
-    for first in range(start, end, window):
-        last = min(first + window, end)
+
+    def read(first: int, last: int) -> pa.RecordBatch:
         arrays = [column.read(first, last) for column in bound.stored]
-        yield pa.RecordBatch.from_arrays(arrays, names=names)
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    for first in range(start, end, window):
+        yield from in_parts(read, first, min(first + window, end))
 
 
 def spread_rows(
@@ -239,8 +250,8 @@ def spread_rows(
             stop = rows if batch is None and last == live.count else int(here[-1]) + 1
             for first in range(reached, stop, WINDOW):  # few rows may stand for many deleted ones
                 places = np.arange(first, min(first + WINDOW, stop))
-                picked: Any = pa.array(np.maximum(np.searchsorted(here, places, "right") - 1, 0))
-                yield held.take(picked)
+                picked = np.maximum(np.searchsorted(here, places, "right") - 1, 0)
+                yield from _with_places(held, picked, here[picked] == places)
             seen, reached = last, stop
         held = batch
     if held is not None or seen != live.count:
@@ -248,6 +259,24 @@ def spread_rows(
             f"new columns: expected {live.count} rows, one for each that is not deleted, found "
             f"{'more' if held is not None else seen}"
         )
+
+
+def _with_places(
+    batch: pa.RecordBatch, picked: NDArray[np.int64], live: NDArray[np.bool_]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a batch at ``picked``; those that are not ``live`` only have a place there."""
+    repeated = len(picked) - int(np.count_nonzero(live))
+    if not repeated and len(picked) == batch.num_rows:
+        yield batch
+        return
+    columns = []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        field = batch.schema.field(name)
+        # A large value is not written as often as rows behind it are deleted.
+        large = weight(array) * repeated > _MOST_REPEATED
+        at = np.where(live, picked, -1) if large and field.nullable else picked
+        columns.append(take_rows(pa.Table.from_arrays([array], schema=pa.schema([field])), at)[0])
+    yield from pa.Table.from_arrays(columns, schema=batch.schema).to_batches()
 
 
 def replaced_values(
@@ -262,16 +291,22 @@ def replaced_values(
             yield batch
             start = stop
             continue
-        order = np.arange(batch.num_rows)
-        order[offsets[first:last] - start] = batch.num_rows + np.arange(last - first)
-        picked = pa.array(order)
-        some: Any = new.slice(first, last - first).combine_chunks()
-        arrays: list[Any] = []
-        for name in batch.schema.names:
-            old: Any = batch.column(name)
-            put = some.column(name)
-            put = put.chunk(0) if put.num_chunks else pa.array([], old.type)
-            put = put if put.type == old.type else put.cast(old.type)
-            arrays.append(pa.concat_arrays([old, put]).take(picked))
-        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+        replaced = partial(_replaced, batch, offsets[first:last] - start, new.slice(first))
+        yield from in_parts(replaced, 0, batch.num_rows)
         start = stop
+
+
+def _replaced(
+    batch: pa.RecordBatch, places: NDArray[np.int64], new: pa.Table, start: int, stop: int
+) -> pa.RecordBatch:
+    """Rows ``start`` to ``stop`` of a batch, those at ``places`` with the first rows of ``new``."""
+    first, last = np.searchsorted(places, (start, stop)).tolist()
+    order = np.arange(stop - start)
+    order[places[first:last] - start] = stop - start + np.arange(last - first)
+    arrays: list[Any] = []
+    for name in batch.schema.names:
+        old: Any = batch.column(name).slice(start, stop - start)
+        put: Any = new.column(name).slice(first, last - first)
+        put = put if put.type == old.type else put.cast(old.type)
+        arrays.append(concat_arrays([old, *put.chunks]).take(number_array(order)))
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_batches, join_column
 from glaive.dataset.columns.column_files import physical_rows, view_of
 from glaive.dataset.writing.source import read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
@@ -74,8 +75,8 @@ class Lookup:
             for piece in pieces
             for batch in (piece.to_batches() if isinstance(piece, pa.Table) else [piece])
         ]
-        table = pa.Table.from_batches(batches, schema=kind)
-        return cls(table.combine_chunks(), left_on, right)
+        table = pa.Table.from_batches(join_batches(pa.Table.from_batches(batches, kind)), kind)
+        return cls(table, left_on, right)
 
     @property
     def columns(self) -> pa.Schema:
@@ -87,13 +88,12 @@ class Lookup:
 
         Of several rows with one key the last one is found; null is a key as others are.
         """
-        keys: Any = self.rows.column(self.right).combine_chunks()
-        if isinstance(keys, pa.ChunkedArray):
-            keys = keys.chunk(0) if keys.num_chunks else pa.array([], keys.type)
+        keys: Any = join_column(self.rows.column(self.right))
         backwards = keys[::-1]
         parts = [self._keys_of(snapshot, position) for position in positions]
-        chunks = pa.chunked_array([chunk for part in parts for chunk in part], keys.type)
         try:
+            cast = [chunk.cast(keys.type) for part in parts for chunk in part]
+            chunks = pa.chunked_array(cast, keys.type)
             at: Any = pc.index_in(chunks, value_set=backwards)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise SchemaError(

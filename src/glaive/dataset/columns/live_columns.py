@@ -106,6 +106,20 @@ def write_changed(
     return write_live(snapshot, position, columns, (change(batch) for _, batch in batches))
 
 
+def _windows(
+    view: View, position: int, rows: int, window: int
+) -> Iterator[tuple[int, int, list[Any]]]:
+    """Ranges of physical rows, and their columns; they are shorter where values are large."""
+    if not view.schema.names:
+        for start in range(0, rows, window):
+            yield start, min(start + window, rows), []
+        return
+    stop = 0
+    for batch in physical_rows(view, position, window=window):
+        start, stop = stop, stop + batch.num_rows
+        yield start, stop, batch.columns
+
+
 def live_batches(
     snapshot: Snapshot, view: View, position: int, system: Sequence[str], window: int
 ) -> Batches:
@@ -118,13 +132,9 @@ def live_batches(
         snapshot.check_rows(fragment)
     live = snapshot.live_rows(fragment)
     extra = SystemColumns(snapshot, position) if system else None
-    stored = physical_rows(view, position, window=window) if view.schema.names else None
-    for start in range(0, fragment.physical_rows, window):
-        stop = min(start + window, fragment.physical_rows)
-        arrays: list[Any] = []
+    for start, stop, found in _windows(view, position, fragment.physical_rows, window):
+        arrays = list(found)
         names = list(view.schema.names)
-        if stored is not None:
-            arrays += next(stored).columns
         if extra is not None:
             rows = np.arange(start, stop, dtype=np.int64)
             arrays += [pa.array(extra.of(name, rows)) for name in system]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_batches, take_rows
 from glaive.dataset.columns.add_columns import commit_columns
 from glaive.dataset.columns.column_files import (
     WINDOW,
@@ -98,9 +99,7 @@ def _write(
 def _picked(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     """The rows of these numbers, nulls for -1."""
     for start in range(0, len(rows), WINDOW):
-        part = rows[start : start + WINDOW]
-        picked: Any = pa.array(part, mask=part < 0)
-        yield from values.take(picked).combine_chunks().to_batches()
+        yield from join_batches(take_rows(values, rows[start : start + WINDOW]))
 
 
 def update_columns(
@@ -127,8 +126,8 @@ def update_columns(
     live = snapshot.live_rows(fragment)
     offsets = np.flatnonzero(rows >= 0)
     offsets = offsets if live is None else live.physical(offsets)
-    picked: Any = pa.array(rows[rows >= 0])
-    values: Any = conform(lookup.rows.select(columns.names).take(picked), columns.to_arrow())
+    wanted = take_rows(lookup.rows.select(columns.names), rows[rows >= 0])
+    values: Any = conform(wanted, columns.to_arrow())
     view = view_of(snapshot, [f"`{name}`" for name in columns.names])
     batches = replaced_values(physical_rows(view, position), offsets, values)
     file = write_column_file(snapshot, fragment, columns, batches)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.chunked import join_batches
 from glaive.dataset.fragments.data_files import DataFile
-from glaive.errors import OptionError, SchemaError
+from glaive.errors import CapacityError, OptionError, SchemaError
 from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment
 
@@ -97,7 +98,12 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
     ):
         result = pa.table(result)
     if isinstance(result, pa.Table):
-        parts = result.combine_chunks().to_batches()
+        parts = join_batches(result)
+        if len(parts) > 1:
+            raise CapacityError(
+                f"the function for new columns returned {result.num_rows} rows in one table, whose "
+                "text or lists do not fit one record batch; choose a smaller batch_size"
+            )
         result = parts[0] if parts else pa.RecordBatch.from_pylist([], schema=result.schema)
     if not isinstance(result, pa.RecordBatch):
         raise SchemaError(

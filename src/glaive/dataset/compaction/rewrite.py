@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import has_dictionary
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
@@ -135,7 +136,7 @@ def _together(pieces: Iterator[Rows]) -> Iterator[Rows]:
 def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
     if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
         return batches
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return join_batches(pa.Table.from_batches(batches))
 
 
 def addresses_left(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import take_rows
 from glaive.dataset.columns.column_files import (
     physical_rows,
     replace_files,
@@ -85,8 +86,7 @@ def replace_in_fragments(
         here = fragments == fragment_id
         position = dataset.manifest.position_of(fragment_id)
         fragment = dataset.manifest.fragment(position)
-        picked: Any = pa.array(source[here])
-        new = rows.select(columns.names).take(picked)
+        new = take_rows(rows.select(columns.names), source[here])
         batches = replaced_values(physical_rows(view, position), offsets[here], new)
         file = write_column_file(dataset.snapshot, fragment, columns, batches)
         updated.append(replace_files(fragment, file))

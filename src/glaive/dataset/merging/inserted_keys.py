@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_column
 from glaive.dataset.merging.clauses import MergeClauses, primary_key
-from glaive.dataset.merging.source import one_array
 from glaive.format.fields import LanceSchema
 from glaive.table.key_filter import hash_keys, key_filter
 
@@ -23,7 +23,7 @@ def inserted_keys(
     if inserted is None or not inserted.any() or primary_key(schema) != clauses.on:
         return None
     kept = pa.array(inserted)
-    hashes = hash_keys([one_array(rows.column(name)).filter(kept) for name in clauses.on])
+    hashes = hash_keys([join_column(rows.column(name)).filter(kept) for name in clauses.on])
     if hashes is None:
         return None
     return key_filter([schema.find(name)[-1].id for name in clauses.on], hashes)

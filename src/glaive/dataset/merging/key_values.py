@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import as_buffer, items_of
+from glaive.arrow.chunked import decode_large
 from glaive.errors import SchemaError
 from glaive.kernels.lookup import TextTable, WordTable
 from glaive.kernels.strings import Strings
@@ -99,7 +100,7 @@ def storage_of(array: Any) -> Any:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = decode_large(array)
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         array = array.cast(pa.large_binary())
     return array

@@ -10,9 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
+from glaive.arrow.capacity import in_parts
+from glaive.arrow.chunked import one_array, take_rows
 from glaive.dataset.merging.matches import Matches
 from glaive.dataset.merging.partial_members import is_partial, keep_members
-from glaive.dataset.merging.source import one_array
 from glaive.expr.filters import Filter, bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.scan.addresses import find_rows
@@ -53,6 +54,17 @@ def holds(
 ) -> NDArray[np.bool_]:
     """For which pairs of rows the condition over ``source`` and ``target`` holds."""
     bound = bind_condition(dataset.manifest.schema, rows.schema, condition)
+    numbers = np.arange(len(matches.source))
+
+    def work(start: int, stop: int) -> NDArray[np.bool_]:
+        return _holds(dataset, bound, matches.only(numbers[start:stop]), rows)
+
+    return np.concatenate([*in_parts(work, 0, len(numbers))])
+
+
+def _holds(
+    dataset: OpenedVersion, bound: Filter, matches: Matches, rows: pa.Table
+) -> NDArray[np.bool_]:
     needed = {path.split(".")[1] for path in bound.columns if path.startswith("target.")}
     stored = sorted(needed - {one.name for one in _SYSTEM})
     old: Any = _take(dataset, stored, matches.addresses) if stored else None
@@ -61,7 +73,7 @@ def holds(
         if one.name in needed:
             columns[one.name] = number_array(numbers)
     used = sorted({path.split(".")[1] for path in bound.columns if path.startswith("source.")})
-    new: Any = rows.select(used).take(number_array(matches.source))
+    new = take_rows(rows.select(used), matches.source)
     batch = pa.RecordBatch.from_arrays(
         [
             _struct({name: one_array(new.column(name)) for name in used}, len(matches.source)),
@@ -101,7 +113,7 @@ def updated_rows(
     changed: Matches,
 ) -> pa.Table:
     """The changed rows with all columns of the dataset."""
-    new = rows.take(number_array(changed.source))
+    new = take_rows(rows, changed.source)
     schema = dataset.manifest.schema
     whole = schema.to_arrow()
     missing = [name for name in schema.names if name not in fits.names]
@@ -110,12 +122,23 @@ def updated_rows(
         return new
     old = _take(dataset, [*missing, *partial], changed.addresses)
     for name in partial:
-        kept = keep_members(one_array(new.column(name)), one_array(old.column(name)), name)
+        kept = _with_members(new.column(name), old.column(name), name)
         at = new.schema.get_field_index(name)
         new = new.set_column(at, new.schema.field(name).with_type(kept.type), kept)
     for name in missing:
         new = new.append_column(old.schema.field(name), old.column(name))
     return new
+
+
+def _with_members(new: Any, old: Any, name: str) -> Any:
+    """The structs of a column with the members that only ``old`` has, in chunks."""
+
+    def work(start: int, stop: int) -> Any:
+        rows = stop - start
+        parts = one_array(new.slice(start, rows)), one_array(old.slice(start, rows))
+        return keep_members(*parts, name)
+
+    return pa.chunked_array(list(in_parts(work, 0, len(new))))
 
 
 def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:

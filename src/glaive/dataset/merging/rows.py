@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.chunked import join_batches, join_column, take_rows
 from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.inserted_keys import inserted_keys
 from glaive.dataset.merging.matches import Matches, find_matches
 from glaive.dataset.merging.matching import SourceKeys
 from glaive.dataset.merging.old_values import holds, is_whole, padded_rows, updated_rows
-from glaive.dataset.merging.source import check_source, one_array
+from glaive.dataset.merging.source import check_source
 from glaive.dataset.rows.found_rows import delete_rows, offsets_by_fragment, rows_where
 from glaive.dataset.rows.moved_rows import write_moved
 from glaive.dataset.writing.conform import conform
@@ -50,8 +50,8 @@ def merge(
     schema = dataset.manifest.schema
     fits = check_source(schema, source.schema, clauses, where=dataset.uri)
     rows: Any = conform(source, fits.to_arrow())
-    rows = rows.combine_chunks()
-    keys = SourceKeys(clauses.on, [one_array(rows.column(name)) for name in clauses.on])
+    rows = pa.Table.from_batches(join_batches(rows), rows.schema)
+    keys = SourceKeys(clauses.on, [join_column(rows.column(name)) for name in clauses.on])
     with meter.step("match"):
         everything = clauses.delete_by_source and clauses.by_source_condition is None
         matches = find_matches(dataset, keys, positions=everything, meter=meter)
@@ -163,7 +163,7 @@ def _written(
             ]
         )
         as_it_is = len(order) == len(rows) and bool((order[1:] > order[:-1]).all())
-        written = rows if as_it_is else rows.take(number_array(order))
+        written = rows if as_it_is else take_rows(rows, order)
         return write_moved(dataset, [written], [], options)
     pieces, ids = [], []
     if used:

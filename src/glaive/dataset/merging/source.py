@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from glaive.dataset.merging.clauses import MergeClauses
@@ -12,7 +10,7 @@ from glaive.dataset.writing.source import read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.fields import LanceSchema
 
-__all__ = ["check_source", "one_array", "read_rows"]
+__all__ = ["check_source", "read_rows"]
 
 
 def read_rows(data: object, schema: pa.Schema | None) -> pa.Table:
@@ -61,10 +59,3 @@ def check_source(
                 "without them cannot be inserted"
             )
     return match_schema(source, present, where=where)
-
-
-def one_array(column: Any) -> Any:
-    """The chunks of a column as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

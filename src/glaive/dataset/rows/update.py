@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.capacity import batch_parts
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.found_rows import delete_rows, offsets_by_fragment
 from glaive.dataset.rows.moved_rows import write_moved
@@ -63,12 +65,13 @@ def update_where(
     scanner = Scanner(Views(dataset.snapshot), reading)
     addresses: list[Any] = []
     ids: list[Any] = []
+    change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
 
     def rows() -> Iterator[pa.RecordBatch]:
         for batch in scanner.to_batches():
             addresses.append(batch.column(ROW_ADDRESS).to_numpy())
             ids.append(batch.column(ROW_ID).to_numpy())
-            yield _changed(batch, values, schema.names, schema.to_arrow())
+            yield from batch_parts(change, batch)
 
     options = WriteOptions(mode="append", data_storage_version=data_storage_version)
     new = write_moved(dataset, rows(), ids, options)

@@ -7,16 +7,17 @@ than not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.capacity import in_parts, too_large
 from glaive.arrow.extensions import is_json, to_type
 from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
 from glaive.dataset.writing.source import Rows
-from glaive.errors import SchemaError
+from glaive.errors import CapacityError, SchemaError
 from glaive.format.fields import Field, LanceSchema
 
 __all__ = ["check_names", "conform", "match_schema"]
@@ -120,6 +121,14 @@ def check_names(names: Collection[str]) -> None:
             )
 
 
+_REFUSALS = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowTypeError,
+    pa.ArrowCapacityError,
+)
+
+
 def conform(rows: Rows, schema: pa.Schema) -> Rows:
     """The columns of ``schema``, by name, in its order and with its types.
 
@@ -140,16 +149,37 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
         )
     arrays = [_cast(rows.column(field.name), field) for field in schema]
     kind: Any = type(rows)
+    if any(isinstance(one, pa.ChunkedArray) for one in arrays):
+        kind = pa.Table
     made: Rows = kind.from_arrays(arrays, schema=schema)
     return made
 
 
 def _cast(array: Any, field: pa.Field) -> Any:
+    """The values in the type of a field; in several chunks where one does not hold them."""
+    whole = isinstance(array, pa.ChunkedArray)
+    chunks = array.chunks if whole else [array]
+    cast = [one for chunk in chunks for one in _cast_parts(chunk, field)]
+    if whole or len(cast) > 1:
+        return pa.chunked_array(cast, field.type)
+    return cast[0]
+
+
+def _cast_parts(array: Any, field: pa.Field) -> Iterable[Any]:
+    return in_parts(lambda start, stop: _cast_array(array[start:stop], field), 0, len(array))
+
+
+def _cast_array(array: Any, field: pa.Field) -> Any:
     wanted = field.type
     try:
         array = as_blobs(array, field)
         return to_type(array, wanted, f"column {field.name!r}")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except _REFUSALS as error:
+        if too_large(error):
+            raise CapacityError(
+                f"column {field.name!r}: {len(array)} values of {array.type} do not fit one array "
+                f"of {wanted}: {error}"
+            ) from None
         raise SchemaError(
             f"column {field.name!r} cannot be cast from {array.type} to {wanted}: {error}. "
             "Cast it first."

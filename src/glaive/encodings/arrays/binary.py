@@ -29,7 +29,7 @@ from glaive.encodings.compression import Scheme
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CorruptFileError, SchemaError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.ends import Ends, Spans
 from glaive.kernels.strings import MAX_32
 from glaive.kernels.zipped import gather_pieces
@@ -133,11 +133,8 @@ class Binary(ArrayEncoding):
         ends = np.zeros(len(spans.sizes) + 1, np.int64)
         np.cumsum(spans.sizes, out=ends[1:])
         if self.bits == 32 and int(ends[-1]) > MAX_32:
-            raise SchemaError(
-                f"{int(ends[-1])} bytes of {self.kind} in one array, at most {MAX_32} fit (in "
-                f"{source.where}); take fewer rows at a time, or declare the column "
-                f"large_{self.kind}"
-            )
+            what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
+            raise CapacityError.of(int(ends[-1]), what, where=source.where, instead=instead)
         found = gather_pieces(_bytes(data), spans.starts - first, spans.sizes, source.where)
         offsets = as_buffer(ends.astype(f"<i{self.bits // 8}"))
         validity = None if spans.valid is None else pack_flags(spans.valid)

@@ -18,7 +18,7 @@ from glaive.encodings.arrays.binary import offset_bits
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CorruptFileError, SchemaError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._tier import as_buffer
 from glaive.kernels.strings import MAX_32
 
@@ -73,10 +73,7 @@ class FixedSizeBinary(ArrayEncoding):
     def _array(self, source: Source, data: Any, count: int) -> pa.Array:
         bits = offset_bits(self.kind) or 32
         if bits == 32 and count * self.width > MAX_32:
-            raise SchemaError(
-                f"{count * self.width} bytes of {self.kind} in one array, at most {MAX_32} fit "
-                f"(in {source.where}); read fewer rows at a time"
-            )
+            raise CapacityError.of(count * self.width, f"bytes of {self.kind}", where=source.where)
         offsets = np.arange(count + 1, dtype=f"<i{bits // 8}") * self.width
         buffers = [None, as_buffer(offsets.astype(f"<i{bits // 8}")), data.buffers()[1]]
         return pa.Array.from_buffers(self.kind, count, buffers, 0)

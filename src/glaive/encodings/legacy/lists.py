@@ -16,7 +16,7 @@ from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of
 from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch
-from glaive.errors import SchemaError
+from glaive.errors import CapacityError
 
 __all__ = ["ListParts", "encode_lists", "read_lists"]
 
@@ -39,17 +39,14 @@ def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
     ------
     CorruptFileError
         A span leaves its page, or offsets descend.
-    SchemaError
+    CapacityError
         There are more items than 32-bit offsets reach.
     """
 
     def then(ends: Ends) -> ListParts:
         items = Spans(spans.page, ends.firsts, ends.lasts - ends.firsts)
         if pages.bits == 32 and items.total > _MAX_32:
-            raise SchemaError(
-                f"{items.total} items of lists in one array, at most {_MAX_32} fit "
-                f"(in {pages.where}); read fewer rows at a time"
-            )
+            raise CapacityError.of(items.total, "items of lists", where=pages.where)
         return ListParts(offsets_of(ends.lengths, pages.bits), items)
 
     return chain(pages.ends(spans), then)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from glaive.arrow.capacity import too_large
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.functions.values import array_of, count_rows, spread
 
 __all__ = ["named_type", "type_name"]
 
@@ -196,8 +197,10 @@ def _tried(value: Any, kind: Any) -> Any:
         value = value.dictionary_decode()
     try:
         return value.cast(kind)
-    except pa.ArrowInvalid:
-        return pa.array([_tried_scalar(each, kind) for each in value], kind)
+    except pa.ArrowInvalid as error:
+        if too_large(error) and len(value) > 1:
+            raise
+        return array_of([_tried_scalar(each, kind) for each in value], kind)
     except pa.ArrowNotImplementedError:
         raise FilterError(f"values of type {value.type} cannot be cast to {kind}") from None
 

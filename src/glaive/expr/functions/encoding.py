@@ -12,6 +12,7 @@ from glaive.expr.functions.coercion import BINARY, TEXT, signature
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, each
+from glaive.expr.sizes import bytes_of, reserve
 
 __all__ = ["hex_text"]
 
@@ -36,6 +37,7 @@ def _text_type(counted: Any) -> Any:
 
 def hex_text(values: Any) -> Any:
     """Return bytes as text of hexadecimal digits; large bytes as large text."""
+    reserve("hexadecimal text", 2 * bytes_of(values, len(values)), len(values), values.type)
     raw, offsets = _parts(values)
     digits = _DIGITS[np.stack([raw >> 4, raw & 15], axis=1)].ravel()
     return _whole(digits, offsets * 2, pa.large_string(), _text_type([values.type]), values)

@@ -16,6 +16,7 @@ from glaive.expr.functions.encoding import hex_text
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant
+from glaive.expr.sizes import reserve
 
 __all__: list[str] = []
 
@@ -35,6 +36,7 @@ def _digests(algorithm: str, values: Any) -> Any:
     """Digests of all values, null for null ones."""
     compute = _ALGORITHMS[algorithm]
     bounds, raw = _bytes(values)
+    reserve(algorithm, 64 * len(values), len(values), pa.binary())
     made = [compute(raw[begin:end]) for begin, end in pairwise(bounds)]
     size = len(made[0]) if made else 0
     offsets = pa.array(np.arange(len(made) + 1, dtype=np.int32) * size, pa.int32())

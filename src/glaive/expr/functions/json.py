@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
@@ -152,10 +153,7 @@ def _jsonb(values: Any) -> Any:
 def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``compute(jsonb, *keys)`` once for each distinct set of keys; nulls give nulls."""
     rows = count_rows(arguments)
-    values = spread(arguments[0], rows) if not isinstance(arguments[0], pa.Scalar) else None
-    if values is None:
-        values = pa.repeat(arguments[0], rows)
-    values = _jsonb(values)
+    values = _jsonb(spread(arguments[0], rows))
     if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
         given = [other.as_py() for other in arguments[1:]]
         return pa.nulls(rows, kind) if None in given else compute(values, *given)
@@ -172,7 +170,7 @@ def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
         for key, some in places.items()
     ]
     order = np.argsort(np.concatenate([np.array(some) for some in places.values()]))
-    return pa.concat_arrays(made).take(pa.array(order))
+    return concat_arrays(made).take(pa.array(order))
 
 
 def _spread_rows(made: Any, items_rows: Any, rows: int) -> Any:

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.capacity import row_weights, weight
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import INTEGER, check_count, refuse
 from glaive.expr.functions.list_rules import item_field, list_type, lists, loop, same
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import MOST_BYTES, constant, count_rows, spread
+from glaive.expr.functions.values import check_size, constant, count_rows, spread
+from glaive.expr.sizes import bytes_of, largest, reserve
 
 __all__: list[str] = []
 
@@ -96,6 +99,14 @@ def _array_remove_n(values: Any, item: Any, count: Any) -> Any:
 
 
 def _replaced(values: Any, item: Any, other: Any, count: Any) -> Any:
+    if largest(other):
+        rows = count_rows((values, item, other, count))
+        lists = spread(values, rows)
+        items = pc.sum(pc.list_value_length(lists)).as_py() or 0
+        size = weight(lists) + items * largest(other)
+        if rows > 1:
+            reserve("array_replace", size, rows, values.type)
+
     def replaced(value: list[Any], item: Any, other: Any, count: int) -> list[Any]:
         made, left = [], count
         for each in value:
@@ -226,8 +237,13 @@ def _array_slice(values: Any, begin: Any, end: Any, step: Any = None) -> Any:
 
 @function("array_resize", "list_resize", takes=lists("lie", same, 1))
 def _array_resize(values: Any, size: Any, item: Any = None) -> Any:
-    _check_items("array_resize", size)
-    item = pa.scalar(None, values.type.value_type) if item is None else item
+    _check_items("array_resize", size, values)
+    if item is None:
+        item = pa.scalar(None, values.type.value_type)
+    elif largest(item):
+        rows = count_rows((values, size, item))
+        longest = int(pc.max(spread(size, rows)).as_py() or 0)
+        reserve("array_resize", longest * largest(item) * rows, rows, values.type)
 
     def resized(value: list[Any], size: int | None, item: Any) -> list[Any]:
         size = size or 0
@@ -238,10 +254,11 @@ def _array_resize(values: Any, size: Any, item: Any = None) -> Any:
     return loop(values.type, resized, values, size, item, nulls=(1, 2))
 
 
-def _check_items(name: str, sizes: Any) -> None:
-    total = sizes.as_py() if constant(sizes) else pc.sum(pc.max_element_wise(sizes, 0)).as_py()
-    if (total or 0) > MOST_BYTES // 8:
-        raise FilterError(f"{name}: {total} items are too many, at most {MOST_BYTES // 8}")
+def _check_items(name: str, sizes: Any, value: Any) -> None:
+    """Ask to make lists of these sizes; beside them stands another argument."""
+    sizes = spread(sizes, count_rows((sizes, value)))
+    counts = pc.max_element_wise(sizes.cast(pa.float64(), safe=False), 0)
+    check_size(name, counts, what="items", each=8)
 
 
 def _flattened(kind: Any) -> Any:
@@ -285,7 +302,8 @@ def _make_array(*values: Any) -> Any:
     if not values:
         return pa.scalar([], pa.list_(item_field(pa.null())))
     rows, width = count_rows(values), len(values)
-    columns = pa.concat_arrays([spread(value, rows) for value in values])
+    reserve("make_array", sum(bytes_of(value, rows) for value in values), rows, values[0].type)
+    columns = concat_arrays([spread(value, rows) for value in values])
     places = np.arange(rows * width).reshape(rows, width)
     items = columns.take(pa.array((places % width * rows + places // width).ravel()))
     offsets = pa.array(np.arange(rows + 1) * width, pa.int32())
@@ -300,11 +318,12 @@ def _repeat_types(call: Call) -> Types:
 
 @function("array_repeat", "list_repeat", takes=_repeat_types)
 def _array_repeat(value: Any, count: Any) -> Any:
-    _check_items("array_repeat", count)
+    _check_items("array_repeat", count, value)
     rows = count_rows((value, count))
     value, sizes = spread(value, rows), spread(count, rows)
     valid = sizes.is_valid()
     sizes = pc.fill_null(pc.max_element_wise(sizes, 0), 0).to_numpy(zero_copy_only=False)
+    reserve("array_repeat", int((sizes * row_weights(value)).sum()), rows, value.type)
     items = value.take(pa.array(np.repeat(np.arange(rows), sizes)))
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     kind = pa.list_(item_field(value.type))
@@ -335,8 +354,7 @@ def _ranges(name: str, arguments: tuple[Any, ...], closed: int) -> Any:
     last = end.astype(object) - (0 if closed else np.sign(stride).astype(object))
     sizes = np.maximum((last - begin.astype(object)) // stride.astype(object) + 1, 0)
     sizes = np.where(valid.to_numpy(zero_copy_only=False), sizes, 0)
-    if sizes.sum() > MOST_BYTES // 8:
-        raise FilterError(f"{name}: {sizes.sum()} numbers are too many")
+    check_size(name, pa.array(sizes.astype(np.float64)), what="numbers", each=8)
     sizes = sizes.astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)

@@ -9,7 +9,7 @@ from glaive.expr.functions.coercion import INTEGER, TEXT, check_count, is_text, 
 from glaive.expr.functions.registry import Call, Types
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.functions.values import array_of, count_rows, spread
 
 __all__ = ["always", "element_of", "item_field", "like", "list_type", "lists", "loop", "same"]
 
@@ -97,7 +97,7 @@ def loop(kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequenc
     rows = count_rows(arguments)
     columns = [spread(argument, rows).to_pylist() for argument in arguments]
     strict = [number for number in range(len(arguments)) if number not in nulls]
-    return pa.array(
+    return array_of(
         [
             None if any(row[number] is None for number in strict) else compute(*row)
             for row in zip(*columns, strict=True)

@@ -26,6 +26,7 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, count_rows, each, spread
+from glaive.expr.sizes import reserve
 
 __all__: list[str] = []
 
@@ -381,6 +382,7 @@ def _random(rows: int) -> Any:
 
 @function("uuid", takes=signature(result=pa.string()), volatile=True)
 def _uuid(rows: int) -> Any:
+    reserve("uuid", 36 * rows, rows, pa.string())
     raw = np.random.default_rng().integers(0, 256, (rows, 16), np.uint8)
     raw[:, 6] = raw[:, 6] & 0x0F | 0x40
     raw[:, 8] = raw[:, 8] & 0x3F | 0x80

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.capacity import too_large
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
     INTEGER,
@@ -25,7 +27,8 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, count_rows, spread
+from glaive.expr.functions.values import Characters, count_rows, grown, spread
+from glaive.expr.sizes import MOST_BYTES, bytes_of
 
 __all__: list[str] = []
 
@@ -60,7 +63,7 @@ def _by_pattern(
         made = pa.nulls(len(places), kind) if unless_null(key) else compute(some, *key)
         pieces.append(made.cast(kind))
         order.extend(places)
-    return pa.concat_arrays(pieces).take(pa.array(np.argsort(np.array(order, np.int64))))
+    return concat_arrays(pieces).take(pa.array(np.argsort(np.array(order, np.int64))))
 
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
@@ -72,6 +75,8 @@ def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -
     try:
         return compute()
     except pa.ArrowInvalid as error:
+        if too_large(error):
+            raise
         raise FilterError(f"regular expression {source!r}: {error}") from None
 
 
@@ -175,12 +180,19 @@ def _replace(*arguments: Any) -> Any:
         pattern = translate(source, flags.replace("g", ""))
         written = _template(other, pattern, source)
         most = None if "g" in flags else 1
-        return _run(
-            lambda: pc.replace_substring_regex(text, pattern.text, written, max_replacements=most),
-            source,
-            text,
-            pattern,
-        )
+
+        def replaced(text: Any) -> Any:
+            compute = partial(pc.replace_substring_regex, text, pattern.text, written)
+            return _run(partial(compute, max_replacements=most), source, text, pattern)
+
+        # Matches of a text are apart from each other: a group is no longer than all of them.
+        size = bytes_of(text, len(text)) * (1 + written.count("\\"))
+        size += len(written.encode()) * len(text)
+        if most is None and (size + len(text)) * len(written) > MOST_BYTES:
+            count = partial(pc.count_substring_regex, text, pattern.text)
+            matches = pc.sum(_run(count, source, text, pattern)).as_py() or 0
+            size += int(matches) * len(written.encode())
+        return grown("regexp_replace", replaced, text, size)
 
     return _by_pattern(arguments[0].type, replace, arguments)
 
@@ -233,8 +245,13 @@ def _count(*arguments: Any) -> Any:
         start = 1 if start is None else start
         rest = _from(text, start, "regexp_count")
         # Arrow's own count begins anew behind each match, where ^ matches again.
-        marked = partial(pc.replace_substring_regex, rest, pattern.text, r"\0.")
-        longer = pc.binary_length(_run(marked, source, text, pattern))
+        size = 2 * bytes_of(rest, len(rest)) + len(rest)
+
+        def marked(rest: Any) -> Any:
+            compute = partial(pc.replace_substring_regex, rest, pattern.text, r"\0.")
+            return _run(compute, source, text, pattern)
+
+        longer = pc.binary_length(grown("regexp_count", marked, rest, size))
         found = pc.subtract(longer, pc.binary_length(rest))
         if start > 1:
             found = pc.if_else(pc.less(pc.utf8_length(text), start - 1), 0, found)

@@ -25,7 +25,6 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import (
-    MOST_BYTES,
     check_size,
     constant,
     count_rows,
@@ -34,6 +33,7 @@ from glaive.expr.functions.values import (
     patch,
     spread,
 )
+from glaive.expr.sizes import MOST_BYTES, bytes_of, reserve
 
 __all__: list[str] = []
 
@@ -197,7 +197,12 @@ def _joined(texts: Any, separator: Any, nulls: str) -> Any:
     if any(text.type == pa.large_string() for text in (*texts, separator)):
         kind = pa.large_string()
     rows = count_rows((*texts, separator))
-    columns = [spread(text, rows).cast(kind) for text in (*texts, separator)]
+    given = (*texts, separator)
+    # The separator stands between texts, so once less than there are texts.
+    size = sum(bytes_of(text, rows) for text in texts)
+    size += bytes_of(separator, rows) * max(len(texts) - 1, 0)
+    reserve("concat" if nulls == "replace" else "concat_ws", size, rows, kind)
+    columns = [spread(text, rows).cast(kind) for text in given]
     # Arrow leaves out a row with nothing but nulls to join.
     nothing = pc.is_null(pc.coalesce(*columns[:-1]))
     columns[0] = pc.if_else(nothing, pa.scalar("", kind), columns[0])

@@ -13,7 +13,7 @@ from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.functions.values import array_of, count_rows, spread
 
 __all__: list[str] = []
 
@@ -146,7 +146,7 @@ def _map_extract(values: Any, key: Any) -> Any:
     rows = count_rows((values, key))
     pairs = zip(spread(values, rows).to_pylist(), spread(key, rows).to_pylist(), strict=True)
     kind = pa.list_(item_field(values.type.item_type))
-    return pa.array([[dict(value or ()).get(wanted)] for value, wanted in pairs], kind)
+    return array_of([[dict(value or ()).get(wanted)] for value, wanted in pairs], kind)
 
 
 def _is_list(kind: Any) -> bool:
@@ -178,7 +178,7 @@ def _map(*values: Any) -> Any:
     else:
         kind = pa.map_(values[0].type, values[1].type)
         made = [_zipped(row[::2], row[1::2]) for row in zip(*columns, strict=True)]
-    return pa.array(made, kind)
+    return array_of(made, kind)
 
 
 def _zipped(keys: Any, items: Any) -> list[tuple[Any, Any]] | None:

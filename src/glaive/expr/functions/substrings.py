@@ -7,6 +7,7 @@ pattern is a column.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,15 @@ from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import (
     Characters,
+    array_of,
     constant,
     count_rows,
     distinctly,
     each,
+    grown,
     spread,
 )
+from glaive.expr.sizes import MOST_BYTES, bytes_of, reserve, scalar_bytes
 
 __all__: list[str] = []
 
@@ -207,7 +211,16 @@ def _replaced_type(counted: Any) -> Any:
 @function("replace", takes=signature(TEXT, TEXT, TEXT, result=_replaced_type))
 def _replace(text: Any, pattern: Any, other: Any) -> Any:
     if constant(pattern) and constant(other) and pattern.as_py() and other.is_valid:
-        return pc.replace_substring(text, pattern.as_py(), other.as_py())
+        size, added = bytes_of(text, len(text)), scalar_bytes(other)
+        if size * (1 + added) > MOST_BYTES:
+            size += added * int(pc.sum(pc.count_substring(text, pattern.as_py())).as_py() or 0)
+        replace = partial(pc.replace_substring, pattern=pattern.as_py(), replacement=other.as_py())
+        return grown("replace", replace, text, size)
+    rows = count_rows((text, pattern, other))
+    if rows > 1:
+        letters = pc.add(pc.utf8_length(spread(text, rows)).cast(pa.int64()), 1)
+        added = pc.sum(pc.multiply(letters, pc.binary_length(spread(other, rows)))).as_py() or 0
+        reserve("replace", bytes_of(text, rows) + added, rows, text.type)
     return each(text.type, str.replace, text, pattern, other)
 
 
@@ -288,4 +301,4 @@ def _string_to_array(text: Any, separator: Any, null: Any = None) -> Any:
             kind, lambda value: split(value, separator.as_py(), spelled.as_py()), text
         )
     columns = [spread(column, rows).to_pylist() for column in (text, separator, spelled)]
-    return pa.array([split(*row) for row in zip(*columns, strict=True)], kind)
+    return array_of([split(*row) for row in zip(*columns, strict=True)], kind)

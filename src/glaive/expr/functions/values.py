@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.errors import FilterError
+from glaive.arrow.capacity import MAX_OFFSET
+from glaive.errors import CapacityError, FilterError
 from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.repeat import repeat
+from glaive.expr.sizes import MOST_BYTES, has_offsets, reserve
 
 __all__ = [
     "Characters",
+    "array_of",
     "check_size",
     "constant",
     "count_rows",
     "distinctly",
     "each",
+    "grown",
     "patch",
     "spread",
 ]
-
-MOST_BYTES = 2**28
-"""Bytes of text in one array, and in one value: bounds time and memory of what is made up."""
 
 
 def constant(argument: Any) -> bool:
@@ -38,10 +40,21 @@ def count_rows(arguments: tuple[Any, ...]) -> int:
 
 def spread(argument: Any, rows: int) -> Any:
     """Return a constant as an array of that many rows, an array as it is."""
-    if not constant(argument):
-        return argument
-    # Arrow repeats no list, struct or map zero times.
-    return pa.repeat(argument, rows) if rows else pa.nulls(0, argument.type)
+    return repeat(argument, rows) if constant(argument) else argument
+
+
+def array_of(values: list[Any], kind: Any) -> Any:
+    """Python values as one array.
+
+    Raises
+    ------
+    CapacityError
+        They do not fit; Arrow would make several chunks.
+    """
+    made = pa.array(values, kind)
+    if isinstance(made, pa.ChunkedArray):
+        raise CapacityError(f"{len(values)} values of {kind} do not fit one array", parts=2)
+    return made
 
 
 def each(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
@@ -51,13 +64,33 @@ def each(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
     """
     rows = count_rows(arguments)
     columns = [spread(argument, rows).to_pylist() for argument in arguments]
-    return pa.array(
+    return array_of(
         [
             None if any(value is None for value in row) else compute(*row)
             for row in zip(*columns, strict=True)
         ],
         kind,
     )
+
+
+def grown(name: str, compute: Callable[[Any], Any], text: Any, size: int) -> Any:
+    """Texts made of texts by Arrow, which wraps around where they get too long for their type.
+
+    Parameters
+    ----------
+    size
+        Bytes of what is made, at most.
+
+    Raises
+    ------
+    CapacityError
+        Fewer rows at a time should be worked on.
+    """
+    if len(text) > 1:
+        reserve(name, size, len(text), text.type)
+    if size <= MAX_OFFSET or not has_offsets(text.type):
+        return compute(text)
+    return compute(text.cast(pa.large_string())).cast(text.type)
 
 
 def patch(made: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> Any:
@@ -74,7 +107,7 @@ def patch(made: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> Any
     if not rows.true_count:
         return made
     right = [compute(value) for value in text.filter(rows).to_pylist()]
-    return pc.replace_with_mask(made, rows, pa.array(right, made.type))
+    return pc.replace_with_mask(made, rows, array_of(right, made.type))
 
 
 class Characters:
@@ -125,21 +158,31 @@ class Characters:
 def distinctly(kind: Any, compute: Callable[[Any], Any], values: Any) -> Any:
     """Call a Python function for each distinct value; nulls stay nulls."""
     encoded = values.dictionary_encode()
-    made = pa.array([compute(value) for value in encoded.dictionary.to_pylist()], kind)
+    made = array_of([compute(value) for value in encoded.dictionary.to_pylist()], kind)
     return made.take(encoded.indices)
 
 
-def check_size(name: str, lengths: Any) -> None:
-    """Raise when texts that are to be made are too long together.
+def check_size(name: str, sizes: Any, *, what: str = "bytes of text", each: int = 1) -> None:
+    """Ask to make values of these sizes.
 
     Parameters
     ----------
-    lengths
-        Bytes of each row's text, an Arrow array; nulls count as none.
+    sizes
+        Size of each row's value, an Arrow array; nulls count as none.
+    what, each
+        What is counted, and how many bytes one takes.
+
+    Raises
+    ------
+    FilterError
+        A single value is too large.
+    CapacityError
+        Fewer rows at a time should be worked on.
     """
-    total = pc.sum(lengths).as_py() or 0
-    if total > MOST_BYTES:
+    largest = int(pc.max(sizes).as_py() or 0)
+    if largest * each > MOST_BYTES:
         raise FilterError(
-            f"{name} would make {total} bytes of text for {len(lengths)} rows, at most "
-            f"{MOST_BYTES} are made: take fewer rows or shorter texts"
+            f"{name} would make {largest} {what} for one row, at most {MOST_BYTES // each} are "
+            "made: take less"
         )
+    reserve(name, int(pc.sum(sizes).as_py() or 0) * each, len(sizes))

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_batches
 from glaive.encodings.legacy.statistics import PageBounds, has_statistics, measure_pages
-from glaive.errors import SchemaError
+from glaive.errors import CapacityError, SchemaError
 from glaive.file.legacy.pager import PageWriter
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.legacy.types import check_legacy_types
@@ -185,7 +186,13 @@ class LegacyFileWriter:
             return
         whole = self._waiting[0]
         if len(self._waiting) > 1:
-            (whole,) = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()
+            whole, *more = join_batches(pa.Table.from_batches(self._waiting))
+            if more:
+                raise CapacityError(
+                    f"a batch of {self._step} rows of {self._where} does not fit one array, "
+                    "where a column of text or lists counts its bytes or items in 31 bits. Choose "
+                    "a smaller max_rows_per_group."
+                )
         rows = whole.num_rows
         written = rows if last else rows - rows % self._step
         bounds = np.arange(0, written + self._step, self._step, dtype=np.int64)

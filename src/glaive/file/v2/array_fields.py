@@ -22,7 +22,7 @@ from glaive.encodings.arrays.list import List
 from glaive.encodings.plan import chain, join
 from glaive.encodings.probe import Probe, masked
 from glaive.encodings.protocol import Fetch
-from glaive.errors import CorruptFileError, SchemaError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.ends import Ends, Spans
 from glaive.kernels.match import list_rows
 from glaive.kernels.strings import MAX_32
@@ -256,7 +256,7 @@ class ListReader:
         pages = [at for at, _ in steps]
 
         def with_ends(found: list[Ends]) -> Step:
-            ends = found[0] if len(found) == 1 else _join_ends(found)
+            ends = found[0] if len(found) == 1 else _join_ends(found, self._column.where)
             first = self._bases[pages[0]] + found[0].start
             last = self._bases[pages[-1]] + found[-1].stop
             items = self._items.read(first, last)
@@ -303,10 +303,7 @@ class ListReader:
         np.cumsum(sizes, out=offsets[1:])
         bits, total = self._bits, int(offsets[-1])
         if bits == 32 and total > MAX_32:
-            raise SchemaError(
-                f"{total} items of {self._kind} in one array, at most {MAX_32} fit (in "
-                f"{self._column.where}); take fewer rows at a time"
-            )
+            raise CapacityError.of(total, f"items of {self._kind}", where=self._column.where)
         validity = None if valid is None else pack_flags(valid)
         stored = as_buffer(offsets.astype(f"<i{bits // 8}"))
         return Ends(stored, bits, validity, 0 if validity is None else -1, 0, total)
@@ -330,16 +327,13 @@ class TextReader(ListReader):
         return pa.Array.from_buffers(self._kind, rows, buffers, ends.null_count)
 
 
-def _join_ends(parts: list[Ends]) -> Ends:
+def _join_ends(parts: list[Ends], where: Where) -> Ends:
     """Ends of consecutive pages as those of one."""
     bits = parts[0].bits
     kind = f"<i{bits // 8}"
     sizes = [part.stop - part.start for part in parts]
     if bits == 32 and sum(sizes) > MAX_32:
-        raise SchemaError(
-            f"{sum(sizes)} items in one array, at most {MAX_32} fit; read fewer rows at a time, or "
-            "declare the column large_list"
-        )
+        raise CapacityError.of(sum(sizes), "items of lists", where=where, instead="a large_list")
     offsets, flags = [np.zeros(1, kind)], []
     before = 0
     for part, size in zip(parts, sizes, strict=True):

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
-from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.encodings.choose_cut import page_count
 from glaive.encodings.shared_symbols import PageSymbols, SharedSymbols
+from glaive.errors import CapacityError
 from glaive.file.v2.coded import is_coded, plain_bytes
 from glaive.file.v2.columns import Node
 
@@ -88,19 +89,20 @@ class PageQueue:
         for array in arrays:
             weight = _weight(array, self.node)
             if group and size + weight > self.budget * 3 // 2:
-                yield _joined(group)
+                yield from _joined(group)
                 group, size = [], 0
             group.append(array)
             size += weight
             if size >= self.budget:
-                whole, group = _joined(group), []
-                count = page_count(whole, max(1, round(size / self.budget)))
-                step = -(-len(whole) // count)
-                for first in range(0, len(whole), step):
-                    yield whole.slice(first, step)
-                size = 0
+                for whole in _joined(group):
+                    share = size if len(group) == 1 else _weight(whole, self.node)
+                    count = page_count(whole, max(1, round(share / self.budget)))
+                    step = -(-len(whole) // count)
+                    for first in range(0, len(whole), step):
+                        yield whole.slice(first, step)
+                group, size = [], 0
         if group and (last or size >= self.budget // 2):
-            yield _joined(group)
+            yield from _joined(group)
         elif group:
             self.arrays, self.waiting = group, size
 
@@ -121,12 +123,16 @@ def _bits(kind: pa.DataType) -> int | None:
     return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else leaf_bits(kind)
 
 
-def _joined(arrays: list[pa.Array]) -> pa.Array:
+def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
+    """One array, or those that are given where one does not hold them."""
     if len({array.type for array in arrays}) > 1:  # text with a dictionary, and without
         plain: Any = next(one.type for one in arrays if not pa.types.is_dictionary(one.type))
-        arrays = [one.cast(plain) for one in arrays]
-    joined: pa.Array = concat_arrays(arrays)
-    return joined
+        arrays = [decoded(one) if pa.types.is_dictionary(one.type) else one for one in arrays]
+        arrays = [one if one.type.equals(plain) else one.cast(plain) for one in arrays]
+    try:
+        return [concat_arrays(arrays)]
+    except CapacityError:
+        return arrays
 
 
 def _is_text(kind: Any) -> bool:

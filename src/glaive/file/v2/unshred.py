@@ -22,7 +22,7 @@ from glaive.arrow.build import all_null, list_array, to_array
 from glaive.encodings import levels as lv
 from glaive.encodings.expand import expand
 from glaive.encodings.protocol import Layer, Leaf, Slots
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import Where
@@ -166,12 +166,8 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resol
         offsets = None
         if slots.offsets is not None:
             if not wide and slots.offsets[-1] > INT32_MAX:
-                raise CorruptFileError(
-                    "items of lists with 32-bit offsets",
-                    expected=f"at most {INT32_MAX}",
-                    found=str(slots.offsets[-1]),
-                    where=where,
-                )
+                count = int(slots.offsets[-1])
+                raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
             offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32))
         done.append(_Resolved(slots.count, slots.validity, slots.null_count, offsets))
     return done
@@ -197,6 +193,9 @@ def _from_levels(
         if not step.is_list or rep is None:
             done.append(_item_layer(step, leaf, at, entries, definition))
             continue
+        wide = node.wide[len(steps) - 1 - at]
+        if not wide and entries > INT32_MAX:
+            raise CapacityError.of(entries, "items of lists", where=where, instead="a large_list")
         found = resolve_lists(
             rep,
             definition,
@@ -204,7 +203,7 @@ def _from_levels(
             resolved_max=step.resolved_max,
             slot_max=step.slot_max,
             null_level=step.null_level,
-            offset_bits=64 if node.wide[len(steps) - 1 - at] else 32,
+            offset_bits=64 if wide else 32,
             outer=at + 1 < claim,
             room=None if step.list_outside else leaf.rows,
         )

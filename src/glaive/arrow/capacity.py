@@ -1,0 +1,150 @@
+"""How much one Arrow array holds, and rows cut so that it is enough.
+
+Offsets of 32 bits count 2^31 - 1 bytes of text, or items of lists. Whoever makes arrays asks
+here before there are more, and raises :class:`CapacityError`; whoever asked for the rows cuts
+them with :func:`in_parts`. Arrow itself raises in most places, and wraps around in some: where
+it repeats a value, replaces within texts, and takes lists more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CapacityError
+
+__all__ = ["MAX_OFFSET", "batch_parts", "in_parts", "row_weights", "too_large", "weight"]
+
+T = TypeVar("T")
+Int64s = NDArray[np.int64]
+
+MAX_OFFSET: Final = 2**31 - 1
+"""Bytes or items that offsets of 32 bits count."""
+
+_OVERFLOWS: Final = ("overflow", "too large")
+"""Words of Arrow's messages about arrays that are full."""
+
+
+def too_large(error: Exception) -> bool:
+    """Whether an error says that an array would hold more than its offsets count."""
+    if isinstance(error, CapacityError | pa.ArrowCapacityError):
+        return True
+    text = str(error)
+    return (
+        isinstance(error, pa.ArrowInvalid)
+        and "array" in text
+        and any(word in text for word in _OVERFLOWS)
+    )
+
+
+def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T]:
+    """What ``work`` makes of rows ``start`` to ``stop``: at once, or of parts of them.
+
+    The first call is made at once. Where it raises ``CapacityError``, parts are worked on when
+    they are asked for, so that one of them is in memory at a time.
+
+    Raises
+    ------
+    CapacityError
+        A single row is too large.
+    """
+    try:
+        return [work(start, stop)]
+    except CapacityError as error:
+        if stop - start < 2:
+            raise
+        count = min(max(2, error.parts), stop - start)
+    return _parts(work, np.linspace(start, stop, count + 1).astype(np.int64).tolist())
+
+
+def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
+    """What ``work`` makes of a record batch, or of slices of it; see :func:`in_parts`."""
+    return in_parts(lambda start, stop: work(batch.slice(start, stop - start)), 0, batch.num_rows)
+
+
+def _parts(work: Callable[[int, int], T], cuts: Sequence[int]) -> Iterator[T]:
+    for start, stop in pairwise(cuts):
+        yield from in_parts(work, start, stop)
+
+
+def weight(array: Any) -> int:
+    """Bytes and items behind all offsets of 32 bits of an array, together."""
+    kind, types = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return weight(array.storage)
+    if types.is_struct(kind):
+        return sum(weight(array.field(at)) for at in range(kind.num_fields))
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        return weight(array.values.slice(array.offset * size, len(array) * size))
+    ends = _offsets(array)
+    if ends is None:
+        return 0
+    first, last = int(ends[0]), int(ends[-1])
+    own = 0 if types.is_large_list(kind) else last - first
+    return own + sum(weight(part.slice(first, last - first)) for part in _items(array))
+
+
+def row_weights(array: Any) -> Int64s | int:
+    """The same for each row; a number where it is that of every row.
+
+    Rows whose weights sum up to no more than ``MAX_OFFSET`` fit one array.
+    """
+    kind, types = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return row_weights(array.storage)
+    if types.is_struct(kind):
+        total: Int64s | int = 0
+        for at in range(kind.num_fields):
+            total = total + row_weights(array.field(at))
+        return total
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        inner = row_weights(array.values.slice(array.offset * size, len(array) * size))
+        if isinstance(inner, int):
+            return int(size) * inner
+        summed: Int64s = inner.reshape(len(array), size).sum(axis=1)
+        return summed
+    ends = _offsets(array)
+    if ends is None:
+        return 0
+    first, own = int(ends[0]), np.diff(ends).astype(np.int64)
+    weights: Int64s | int = 0 if types.is_large_list(kind) else own
+    for part in _items(array):
+        inner = row_weights(part.slice(first, int(ends[-1]) - first))
+        if isinstance(inner, int):
+            weights = weights + own * inner
+        else:
+            sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(inner)])
+            weights = weights + np.diff(sums[ends - first])
+    return weights
+
+
+def _offsets(array: Any) -> NDArray[np.signedinteger] | None:
+    """Offsets that are looked at: of 32 bits, and those of large lists, for what is in them."""
+    kind, types = array.type, pa.types
+    small = types.is_string(kind) or types.is_binary(kind)
+    if not (small or _is_list(kind)) or not len(array):
+        return None
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return None
+    dtype = np.dtype("<i8" if types.is_large_list(kind) else "<i4")
+    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize)
+
+
+def _items(array: Any) -> list[Any]:
+    """What lists hold, those of other rows included; nothing for texts."""
+    if pa.types.is_map(array.type):
+        return [array.keys, array.items]
+    return [array.values] if _is_list(array.type) else []
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind))

@@ -1,0 +1,95 @@
+"""How many bytes an expression makes for some rows: asked before they are made.
+
+A constant of a megabyte beside a column of a million rows would be a terabyte of text, and
+offsets of 32 bits would wrap around on the way. What needs more than ``MOST_BYTES`` for
+several rows raises ``CapacityError``, which says in how many parts the rows should be worked
+on; see :func:`glaive.arrow.capacity.in_parts`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
+from glaive.errors import CapacityError
+
+__all__ = ["MOST_BYTES", "bytes_of", "has_offsets", "largest", "reserve", "scalar_bytes"]
+
+MOST_BYTES: Final = 2**28
+"""Bytes made at a time for several rows; and of one value that is made up from nothing."""
+
+
+def reserve(what: str, size: int, rows: int, kind: Any = None) -> None:
+    """Ask to make values of ``size`` bytes together for so many rows.
+
+    Parameters
+    ----------
+    what
+        Who makes them, for the message.
+    kind
+        The type of the values; large ones of a single row may take any size.
+
+    Raises
+    ------
+    CapacityError
+        Fewer rows at a time should be worked on; or there is one row, and its value does not
+        fit one array.
+    """
+    if size <= MOST_BYTES:
+        return
+    if rows > 1:
+        raise CapacityError(
+            f"{what} makes {size} bytes for {rows} rows, at most {MOST_BYTES} at a time",
+            parts=min(rows, -(-size // MOST_BYTES)),
+        )
+    if size > MAX_OFFSET and has_offsets(kind):
+        raise CapacityError(
+            f"{what} makes {size} bytes for one row, at most {MAX_OFFSET} fit a value of {kind}. "
+            "Cast an argument to a large type: arrow_cast(x, 'LargeUtf8')"
+        )
+
+
+def scalar_bytes(value: Any) -> int:
+    """Bytes of a constant each time it is written out; 0 for those of a few bytes."""
+    if not value.is_valid or not _varies(value.type):
+        return 0
+    if isinstance(value, pa.StringScalar | pa.BinaryScalar):
+        return int(value.as_buffer().size)
+    return int(pa.repeat(value, 1).nbytes)
+
+
+def bytes_of(argument: Any, rows: int) -> int:
+    """Bytes of the texts or bytes of an array, or of a constant in so many rows."""
+    if isinstance(argument, pa.Scalar):
+        return scalar_bytes(argument) * rows
+    return weight(argument) or int(argument.nbytes)
+
+
+def largest(argument: Any) -> int:
+    """Bytes of the largest value of an array, or of a constant."""
+    if isinstance(argument, pa.Scalar):
+        return scalar_bytes(argument)
+    found = row_weights(argument)
+    return found if isinstance(found, int) else int(found.max(initial=0))
+
+
+@lru_cache(maxsize=256)
+def has_offsets(kind: Any) -> bool:
+    """Whether arrays of a type have offsets of 32 bits, at any depth."""
+    types = pa.types
+    if kind is None or types.is_string(kind) or types.is_binary(kind):
+        return True
+    if types.is_list(kind) or types.is_map(kind):
+        return True
+    return any(has_offsets(kind.field(at).type) for at in range(kind.num_fields))
+
+
+@lru_cache(maxsize=256)
+def _varies(kind: Any) -> bool:
+    """Whether values of a type have no fixed size of a few bytes."""
+    types = pa.types
+    plain = types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind)
+    return not (plain or types.is_interval(kind))
