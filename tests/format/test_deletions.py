@@ -1,7 +1,10 @@
-"""Deletion files of both kinds hold the same set, and damage is reported."""
+"""Deletion files of both kinds hold the same set, and damage is reported before memory is taken."""
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,25 +14,59 @@ import pytest
 from hypothesis import given
 from pyroaring import BitMap
 
-from glaive.errors import CorruptFileError
-from glaive.format.deletions import decode_deletions, encode_deletions
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.deletions import MOST_DELETED, decode_deletions, encode_deletions
+
+NOT_NULL = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+MANY = 2**32 - 1
 
 
 @given(st.sets(st.integers(0, 2**32 - 2), max_size=50), st.booleans())
 def test_deleted_rows_come_back(rows: set[int], bitmap: bool) -> None:
     offsets = np.array(sorted(rows), np.uint32)
     data = encode_deletions(offsets, bitmap=bitmap)
-    back = decode_deletions(pa.py_buffer(data), bitmap=bitmap, rows=2**32 - 1, where="d")
+    back = decode_deletions(
+        pa.py_buffer(data), bitmap=bitmap, rows=2**32 - 1, count=len(rows), where="d"
+    )
     np.testing.assert_array_equal(back, offsets)
     assert back.dtype == np.uint32
 
 
-def arrow_file(values: pa.Array[Any], name: str = "row_id", *, nullable: bool = False) -> pa.Buffer:
+def arrow_file(
+    values: Any,
+    name: str = "row_id",
+    *,
+    nullable: bool = False,
+    compression: str | None = None,
+    batches: int = 1,
+    declared: pa.Schema | None = None,
+) -> pa.Buffer:
+    """The file of a column; ``declared`` is what its batches say they are."""
     schema = pa.schema([pa.field(name, values.type, nullable)])
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(pa.record_batch([values], schema=schema))
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(sink, declared or schema, options=options) as writer:
+        batch = pa.record_batch([values], schema=declared or schema)
+        for _ in range(batches):
+            writer.write_batch(batch)
     return sink.getvalue()
+
+
+@pytest.mark.spec("del-5")
+@given(
+    parts=st.lists(st.lists(st.integers(0, 99), max_size=40), max_size=4),
+    compression=st.sampled_from([None, "lz4", "zstd"]),
+)
+def test_arrow_files_of_any_writer_are_read(parts: list[list[int]], compression: Any) -> None:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(sink, NOT_NULL, options=options) as writer:
+        for part in parts:
+            writer.write_batch(pa.record_batch([pa.array(part, pa.uint32())], schema=NOT_NULL))
+    rows = sorted({row for part in parts for row in part})
+    given = sum(map(len, parts))
+    back = decode_deletions(sink.getvalue(), bitmap=False, rows=max(100, given), where="d")
+    assert back.tolist() == rows
 
 
 def test_rows_may_come_in_any_order_and_with_runs() -> None:
@@ -52,10 +89,121 @@ def test_rows_may_come_in_any_order_and_with_runs() -> None:
         (pa.py_buffer(BitMap(range(2**31)).serialize()), True),
         (arrow_file(pa.array([7, 10], pa.uint32())), False),
         (arrow_file(pa.array([1], pa.int32())), False),
+        (arrow_file(pa.array([1], pa.uint64())), False),
+        (arrow_file(pa.array(["a"])), False),
+        (arrow_file(pa.array([1], pa.uint32()).dictionary_encode()), False),
         (arrow_file(pa.array([1], pa.uint32()), "rowid"), False),
         (arrow_file(pa.array([1], pa.uint32()), nullable=True), False),
+        (arrow_file(pa.array([1, None], pa.uint32()), declared=NOT_NULL), False),
     ],
 )
 def test_damaged_files_are_reported(data: pa.Buffer, *, bitmap: bool) -> None:
     with pytest.raises(CorruptFileError, match=r"in d/x"):
         decode_deletions(data, bitmap=bitmap, rows=10, where="d/x")
+
+
+@pytest.mark.spec("del-3")
+@pytest.mark.parametrize("bitmap", [False, True])
+@pytest.mark.parametrize("count", [2, 4])
+def test_another_number_of_rows_than_the_manifest_says_is_damage(count: int, bitmap: bool) -> None:
+    data = pa.py_buffer(encode_deletions(np.array([1, 5, 7], np.uint32), bitmap=bitmap))
+    with pytest.raises(CorruptFileError, match=rf"expected (at most )?{count}.*found 3"):
+        decode_deletions(data, bitmap=bitmap, rows=10, count=count, where="d")
+
+
+def most_memory(read: Callable[[], object]) -> int:
+    """Bytes that reading takes at most; it ends in an error of ours."""
+    pool = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(watched)
+    tracemalloc.start()
+    try:
+        with pytest.raises((CorruptFileError, UnsupportedFeatureError), match=r"in d/x"):
+            read()
+        return tracemalloc.get_traced_memory()[1] + (watched.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(pool)
+
+
+def listed_often(data: pa.Buffer, times: int) -> bytes:
+    """An Arrow file whose footer lists its only batch many times."""
+    raw = data.to_pybytes()
+    (size,) = struct.unpack("<i", raw[-10:-6])
+    footer = raw[-10 - size : -10]
+    # The list of batches stands alone: a number of entries, then a block of 24 bytes.
+    (start, head, body) = next(
+        found
+        for at in range(0, len(footer) - 24, 4)
+        if (found := struct.unpack_from("<qi4xq", footer, at))[0] >= 8
+        and 0 < found[1] < len(raw)
+        and raw[found[0] : found[0] + 4] == b"\xff\xff\xff\xff"
+        and footer[at - 4 : at] == struct.pack("<I", 1)
+    )
+    block = struct.pack("<qi4xq", start, head, body)
+    at = footer.index(block)
+    # The list is moved to the end, and the reference to it with it.
+    reference = next(
+        place for place in range(0, at - 4, 4)
+        if place + struct.unpack_from("<I", footer, place)[0] == at - 4
+    )  # fmt: skip
+    moved = bytearray(footer + bytes(-len(footer) % 8) + bytes(4))
+    struct.pack_into("<I", moved, reference, len(moved) - reference)
+    moved += struct.pack("<I", times) + block * times
+    return raw[: -10 - size] + bytes(moved) + struct.pack("<i", len(moved)) + b"ARROW1"
+
+
+ZEROS = pa.array(np.zeros(4_000_000, np.uint32))
+
+
+@pytest.mark.parametrize("count", [None, 10, MANY])
+def test_an_arrow_file_of_zeros_takes_no_more_memory_than_its_bytes_are_worth(
+    count: int | None,
+) -> None:
+    """Fifty kilobytes that would become gigabytes: batch after batch of compressed zeros."""
+    data = arrow_file(ZEROS, compression="zstd", batches=300)
+    assert data.size < 400_000
+    decode_deletions(  # what is loaded once is not counted
+        arrow_file(pa.array([1], pa.uint32()), compression="zstd"), bitmap=False, rows=9, where="d"
+    )
+    used = most_memory(
+        lambda: decode_deletions(data, bitmap=False, rows=MANY, count=count, where="d/x")
+    )
+    assert used < 50 * data.size
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_a_batch_that_is_listed_often_is_read_once_at_most(compression: str | None) -> None:
+    numbers = pa.array(np.arange(100_000, dtype=np.uint32))
+    data = pa.py_buffer(listed_often(arrow_file(numbers, compression=compression), 50_000))
+    assert pa.ipc.open_file(pa.BufferReader(data)).num_record_batches == 50_000
+    used = most_memory(lambda: decode_deletions(data, bitmap=False, rows=MANY, where="d/x"))
+    assert used < 50 * data.size
+
+
+@pytest.mark.parametrize("count", [None, 10, 2**31])
+def test_a_bitmap_of_billions_of_rows_is_counted_before_they_are_listed(count: int | None) -> None:
+    runs = BitMap(range(2**31))
+    runs.run_optimize()
+    data = pa.py_buffer(runs.serialize())
+    used = most_memory(
+        lambda: decode_deletions(data, bitmap=True, rows=MANY, count=count, where="d/x")
+    )
+    assert used < 10_000_000
+    assert MOST_DELETED < 2**31
+
+
+def test_every_number_of_an_arrow_file_may_be_wrong() -> None:
+    offsets = [3, 1, 9]
+    for compression in (None, "zstd", "lz4"):
+        raw = arrow_file(pa.array(offsets, pa.uint32()), compression=compression).to_pybytes()
+        for at in range(0, len(raw) - 7, 4):
+            for number in (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1):
+                changed = raw[:at] + struct.pack("<Q", number) + raw[at + 8 :]
+                try:
+                    found = decode_deletions(
+                        pa.py_buffer(changed), bitmap=False, rows=10, count=3, where="d"
+                    )
+                except CorruptFileError:
+                    continue
+                assert len(found) == 3

@@ -294,3 +294,64 @@ def test_unknown_logical_types_name_the_known_ones() -> None:
 def test_a_list_without_an_item_is_reported() -> None:
     with pytest.raises(CorruptFileError, match="children of list field 'a'"):
         LanceSchema.from_wire(wire(("a", 0, -1, "list"))).to_arrow()
+
+
+def field(number: int, name: str, kind: str, parent: int = -1, **metadata: str) -> file_pb2.Field:
+    made = file_pb2.Field(id=number, parent_id=parent, name=name, logical_type=kind)
+    for key, value in metadata.items():
+        made.metadata[key.replace("_", ":")] = value.encode()
+    return made
+
+
+def blob(*members: tuple[str, str]) -> list[file_pb2.Field]:
+    top = field(0, "b", "struct", ARROW_extension_name="lance.blob.v2")
+    return [top, *(field(at, *one, 0) for at, one in enumerate(members, 1))]
+
+
+DATA, URI = ("data", "large_binary"), ("uri", "string")
+PART = (("position", "uint64"), ("size", "uint64"))
+
+
+@pytest.mark.parametrize("members", [(DATA, URI), (DATA, URI, *PART)])
+def test_blob_columns_have_their_members(members: tuple[tuple[str, str], ...]) -> None:
+    (found,) = LanceSchema.from_wire(blob(*members)).fields
+    assert found.is_blob_v2
+    assert [one.name for one in found.children] == [name for name, _ in members]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        (), (DATA,), (URI,), (URI, DATA), (DATA, ("uri", "int64")), (("data", "binary"), URI),
+        (DATA, URI, PART[0]), (DATA, URI, *PART, ("more", "int8")),
+    ],
+)  # fmt: skip
+def test_blob_columns_without_their_members_are_damage(members: tuple[Any, ...]) -> None:
+    with pytest.raises(CorruptFileError, match="members of blob column 'b': expected data: large"):
+        LanceSchema.from_wire(blob(*members))
+    kinds = {"large_binary": pa.large_binary(), "string": pa.string(), "int64": pa.int64(),
+             "binary": pa.binary(), "uint64": pa.uint64(), "int8": pa.int8()}  # fmt: skip
+    storage = pa.struct([(name, kinds[kind]) for name, kind in members])
+    given = pa.field("b", storage, metadata={"ARROW:extension:name": "lance.blob.v2"})
+    with pytest.raises(SchemaError, match="column 'b': blobs have the members data: large_binary"):
+        LanceSchema.from_arrow(pa.schema([given]))
+
+
+@pytest.mark.parametrize("number", [-1, -2, -(2**31)])
+def test_a_field_without_an_id_is_damage(number: int) -> None:
+    with pytest.raises(CorruptFileError, match="id of field 'a': expected a new id"):
+        LanceSchema.from_wire([field(number, "a", "int64")])
+
+
+def test_fields_below_one_that_is_not_nested_are_refused() -> None:
+    with pytest.raises(UnsupportedFeatureError, match="'a' of type 'int64' has fields below it"):
+        LanceSchema.from_wire([field(0, "a", "int64"), field(1, "b", "int64", 0)])
+
+
+def test_ids_that_are_used_up_are_told() -> None:
+    last = 2**31 - 1
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    assert LanceSchema.from_arrow(schema, last - 1).field_ids() == [last - 1, last]
+    for first in (last, last + 1, 2**32):
+        with pytest.raises(SchemaError, match=f"field ids go up to {last}, and those up to"):
+            LanceSchema.from_arrow(schema, first)

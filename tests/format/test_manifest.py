@@ -170,3 +170,57 @@ def test_sections_outside_the_file_are_reported() -> None:
     with pytest.raises(CorruptFileError, match="length of the manifest"):
         decode(b"\xff\xff\xff\x7f" + footer)
     assert decode(data).version == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": 2**32}, "id below 2\\^32, and at most 2\\^32 rows, found id 4294967296, 5 rows"),
+        ({"id": 2**48}, "found id 281474976710656"),
+        ({"physical_rows": 2**32 + 1}, "found id 3, 4294967297 rows"),
+    ],
+)
+def test_a_fragment_that_no_row_address_reaches_is_damage(
+    change: dict[str, int], message: str
+) -> None:
+    wire = table_pb2.DataFragment(**{"id": 3, "physical_rows": 5, **change})
+    outline = table_pb2.ManifestOutline(fragments=[wire.SerializeToString()])
+    manifest = Manifest(outline, where="t/3.manifest")
+    for read in (manifest.fragment, manifest.fragment_wire):
+        with pytest.raises(CorruptFileError, match=rf"{message}.*t/3\.manifest"):
+            read(0)
+
+
+def test_a_fragment_with_more_deleted_rows_than_rows_is_damage() -> None:
+    wire = fragment(0, 10, 11).to_wire()
+    with pytest.raises(CorruptFileError, match="deleted rows of fragment 0: expected at most 10"):
+        Fragment.from_wire(wire)
+    old = fragment(0, 0, 11).to_wire()  # releases up to 0.7 left out the rows
+    assert Fragment.from_wire(old).num_deletions == 11
+
+
+@pytest.mark.parametrize("path", ["", "../x.lance", "/etc/x", "a\0b", "a\nb", "x/../../y"])
+def test_a_data_file_that_lies_elsewhere_is_damage(path: str) -> None:
+    wire = fragment(0, 10).to_wire()
+    wire.files[0].path = path
+    manifest = Manifest(
+        table_pb2.ManifestOutline(fragments=[wire.SerializeToString()]), where="t/3.manifest"
+    )
+    for read in (manifest.fragment, manifest.fragment_wire):
+        with pytest.raises(CorruptFileError, match=r"path of a data file.*t/3\.manifest"):
+            read(0)
+
+
+def test_a_transaction_file_that_lies_elsewhere_is_damage() -> None:
+    wire = message()
+    wire.transaction_file = "../../x.txn"
+    with pytest.raises(CorruptFileError, match="name of the transaction's file"):
+        decode(encoded(wire))
+
+
+def test_columns_of_a_file_are_as_many_as_its_fields() -> None:
+    file = DataFile(path="a", fields=(0, -3), column_indices=(4,), version=FormatVersion(2, 2))
+    for read in (file.columns, lambda: file.column_of(-3)):
+        with pytest.raises(CorruptFileError, match="columns of a data file: expected 2"):
+            read()
+    assert file.column_of(7) is None

@@ -178,3 +178,28 @@ def test_versions_row_by_row_come_back_in_runs(versions: list[int]) -> None:
     runs: Any = table_pb2.RowDatasetVersionSequence.FromString(data).runs
     changes = sum(one != two for one, two in itertools.pairwise(versions))
     assert len(runs) == (changes + 1 if versions else 0)
+
+
+def test_ids_are_found_in_ranges_of_billions() -> None:
+    rows = 2**32
+    holes = table_pb2.EncodedU64Array(u16_array={"base": 5, "offsets": bytes([0, 0, 3, 0])})
+    wide = table_pb2.U64Segment()
+    wide.range_with_holes.end = rows + 2
+    wide.range_with_holes.holes.CopyFrom(holes)
+    sequence = table_pb2.RowIdSequence(segments=[wide]).SerializeToString()
+    segments = read_segments(columns_of([sequence], [rows]), "m")
+    wanted = np.array([4, 5, 6, 7, 8, 9, rows + 1], np.uint64)
+    which, _, row = segments.find(wanted)
+    assert wanted[which].tolist() == [4, 6, 7, 9, rows + 1]
+    assert row.tolist() == [4, 5, 6, 7, rows - 1]
+
+
+def test_ids_that_each_fragment_claims_are_damage() -> None:
+    """A few bytes for each fragment, and as many places for each id as there are fragments."""
+    fragments, ids = 3000, np.arange(30_000, dtype=np.uint64)
+    segments = read_segments(
+        columns_of([encode_row_ids(range(2**20))] * fragments, [2**20] * fragments), "m"
+    )
+    assert len(segments.find(ids[:5])[0]) == 5 * fragments
+    with pytest.raises(CorruptFileError, match="row ids: expected each in at most 16 fragments"):
+        segments.find(ids)

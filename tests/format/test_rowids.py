@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import (
+    MOST_AT_ONCE,
+    RowValues,
     decode_row_ids,
     decode_versions,
     encode_row_ids,
+    encode_version_array,
     encode_versions,
+    select_row_ids,
 )
 
 SPREADS = [50, 1000, 2**16, 2**20, 2**40, 2**64 - 1]
@@ -121,3 +127,93 @@ def test_more_rows_than_a_fragment_can_have_are_damage() -> None:
         decode_row_ids(encode_row_ids(range(rows)), rows, where="t")
     with pytest.raises(CorruptFileError, match=r"at most 2\^32 rows"):
         decode_versions(encode_versions([(rows, 1)]), rows, where="t")
+
+
+LARGE = 2_200_000
+"""Rows of which not all numbers are made for a few of them."""
+
+
+@settings(max_examples=10)
+@given(
+    parts=st.lists(SORTED_IDS, min_size=1, max_size=4),
+    large=st.sampled_from([0, LARGE]),
+    data=st.data(),
+)
+def test_ids_of_some_rows_are_those_of_all_rows(
+    parts: list[NDArray[np.uint64]], large: int, data: st.DataObject
+) -> None:
+    """Also where a sequence has so many rows that they are not all listed."""
+    start = 2**50
+    whole = [*parts, np.arange(start, start + large, dtype=np.uint64)]
+    wire = b"".join(map(encode_row_ids, parts)) + encode_row_ids(range(start, start + large))
+    ids = np.concatenate(whole)
+    values = RowValues.of_row_ids(wire, len(ids), where="m")
+    assert values.rows == len(ids)
+    if len(ids):
+        few = data.draw(st.lists(st.integers(0, len(ids) - 1), max_size=30))
+        near = data.draw(st.lists(st.integers(0, min(len(ids), 400) - 1), max_size=30))
+        rows = np.array([*few, *near], np.int64)
+        np.testing.assert_array_equal(values.at(rows), ids[rows])
+        np.testing.assert_array_equal(values.all("m"), ids)
+
+
+@settings(max_examples=10)
+@given(
+    runs=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9)), min_size=1, max_size=6),
+    large=st.sampled_from([1, LARGE]),
+)
+def test_versions_of_some_rows_are_those_of_all_rows(
+    runs: list[tuple[int, int]], large: int
+) -> None:
+    runs = [*runs, (large, 77)]
+    total = sum(rows for rows, _ in runs)
+    values = RowValues.of_versions(encode_versions(runs), total, where="m")
+    expected = np.repeat([one for _, one in runs], [one for one, _ in runs])
+    rows = np.arange(0, total, max(1, total // 97))[::-1]
+    np.testing.assert_array_equal(values.at(rows), expected[rows])
+    assert encode_version_array(values.all("m")) == encode_version_array(expected.astype(np.uint64))
+
+
+def wide_segments() -> list[tuple[str, bytes, int, list[int]]]:
+    """Sequences of a few bytes with billions of ids: name, bytes, rows, and some ids."""
+    rows = 2**32
+    holes = table_pb2.EncodedU64Array(u32_array={"base": 5, "offsets": bytes([0, 0, 0, 0])})
+    missing = segment(range_with_holes=WIRE.RangeWithHoles(start=0, end=rows + 1, holes=holes))
+    return [
+        ("range", encode_row_ids(range(7, 7 + rows)), rows, [7, 12, rows + 6]),
+        ("holes", missing, rows, [0, 6, rows]),
+        (
+            "two",
+            encode_row_ids(range(4)) + encode_row_ids(range(9, 5 + rows)),
+            rows,
+            [0, 10, rows + 4],
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("name", "data", "rows", "ids"), wide_segments())
+def test_ids_of_billions_of_rows_are_made_one_by_one(
+    name: str, data: bytes, rows: int, ids: list[int]
+) -> None:
+    tracemalloc.start()
+    try:
+        values = RowValues.of_row_ids(data, rows, where="m")
+        assert values.at(np.array([0, 5, rows - 1])).tolist() == ids, name
+        cut = select_row_ids(data, rows, np.array([0, 5, rows - 1], np.uint32), where="m")
+        assert decode_row_ids(cut, 3, where="m").tolist() == ids
+        with pytest.raises(UnsupportedFeatureError, match=f"at most {MOST_AT_ONCE} are held"):
+            values.all("m")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_versions_of_billions_of_rows_are_made_one_by_one() -> None:
+    rows = 2**32
+    for values, expected in (
+        (RowValues.of_versions(encode_versions([(3, 1), (rows - 3, 7)]), rows, where="m"), [1, 7]),
+        (RowValues.constant(4, rows), [4, 4]),
+    ):
+        assert values.at(np.array([2, rows - 1])).tolist() == expected
+        with pytest.raises(UnsupportedFeatureError, match="4294967296 rows of one fragment"):
+            values.all("m")

@@ -19,6 +19,9 @@ from glaive.scan.view import Views
 
 __all__ = ["to_frame"]
 
+_PANDAS = b"pandas"
+"""Key of the schema's metadata."""
+
 _MODES = ("lazy", "bytes", "descriptions")
 
 
@@ -46,7 +49,7 @@ def to_frame(
         options = replace(options, blob_handling="all_binary")
     blobs = _blob_columns(views, options) if blob_mode == "lazy" else []
     if not blobs:
-        return _read(views, options).to_pandas(**arguments)
+        return _frame(_read(views, options), arguments)
     table = _read(views, replace(options, with_row_address=True))
     rows = select_rows(views, addresses=table[ROW_ADDRESS])
     given = _names(options)
@@ -54,12 +57,23 @@ def to_frame(
     names = [name for name in table.schema.names if asked or name != ROW_ADDRESS]
     if asked and not options.with_row_address and given is not None:
         names = given
-    frame = table.select([name for name in names if name not in blobs]).to_pandas(**arguments)
+    frame = _frame(table.select([name for name in names if name not in blobs]), arguments)
     for name in blobs:
         places = locate_blobs(views, name, rows)
         files = [None if place is None else BlobFile(place) for place in places]
         frame.insert(names.index(name), name, files)
     return frame
+
+
+def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
+    metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
+    try:
+        return table.to_pandas(**arguments)
+    except (KeyError, TypeError, ValueError):
+        if metadata.pop(_PANDAS, None) is None:
+            raise
+        # What pandas noted about its index does not fit, or is damaged: the columns are all there.
+        return table.replace_schema_metadata(metadata).to_pandas(**arguments)
 
 
 def _blob_columns(views: Views, options: ScanOptions) -> list[str]:

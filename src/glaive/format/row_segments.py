@@ -29,6 +29,13 @@ Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 Ranges = tuple[UInt64s, UInt64s, Int64s, Int64s]
 
+_MOST_PLACES: Final = 1 << 26
+_COPIES: Final = 16
+"""Places of ids that are looked at: so many in all, or so many for each id if that is more.
+
+An id has one place for each time that its row was updated since the last compaction.
+"""
+
 _NO_IDS: Final = np.empty(0, np.uint64)
 _NO_ROWS: Final = np.empty(0, np.int64)
 _NONE: Final[Ranges] = (_NO_IDS, _NO_IDS, _NO_ROWS, _NO_ROWS)
@@ -62,6 +69,14 @@ class RowSegments:
         low = np.searchsorted(ids, self.start)
         high = np.searchsorted(ids, self.end)
         counts = np.maximum(high - low, 0)
+        total = int(counts.sum())
+        if total > max(_MOST_PLACES, _COPIES * len(ids)):
+            raise CorruptFileError(
+                "row ids",
+                expected=f"each in at most {_COPIES} fragments, about",
+                found=f"{total} places of {len(ids)} ids",
+                where=self.where,
+            )
         hit = np.flatnonzero(counts)
         counts = counts[hit]
         segment = np.repeat(hit, counts)

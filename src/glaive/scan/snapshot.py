@@ -22,10 +22,13 @@ from glaive.table.deletions import load_deletions
 from glaive.table.lineage import load_lineage
 from glaive.table.rowids import RowIdIndex
 
-__all__ = ["MOST_UNSEEN", "Snapshot"]
+__all__ = ["MOST_UNCHECKED", "MOST_UNSEEN", "Snapshot"]
 
 _FEW = 8
 """Fragments that are looked up one by one."""
+
+MOST_UNCHECKED = 1 << 22
+"""Rows of a fragment up to which its deleted rows are listed before a data file is looked at."""
 
 MOST_UNSEEN = 1 << 26
 """Rows without any file, of which all columns are null: only the manifest says how many."""
@@ -149,6 +152,8 @@ class Snapshot:
             return None
 
         def load() -> tuple[LiveRows, int]:
+            if fragment.physical_rows > MOST_UNCHECKED:
+                self.check_rows(fragment)
             deleted = load_deletions(self.store, self.manifest, fragment)
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes

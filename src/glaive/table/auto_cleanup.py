@@ -91,8 +91,10 @@ def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
             error_if_tagged=False,
         )
         root = root_store(store, before.wire.branch or None)
-        rate = config.get(_RATE)
+        rate = int(config[_RATE]) if _RATE in config else None
+        if rate is not None and rate < 1:
+            raise OptionError(f"{_RATE}: expected a number ≥ 1, found {rate}")
         plan = plan_cleanup(store, root, before, policy)
-        delete_planned(store, plan, rate=None if rate is None else int(rate))
+        delete_planned(store, plan, rate=rate)
     except (GlaiveError, ValueError) as error:
         _logger.warning("old versions of %s were not cleaned up: %s", store.uri, error)

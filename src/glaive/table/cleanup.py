@@ -91,6 +91,14 @@ class CleanupPolicy:
         told = self.retain_versions is not None or self.versions is not None
         return timedelta(0) if told else DEFAULT_AGE
 
+    @property
+    def before(self) -> datetime:
+        """Only versions made before this moment go."""
+        try:
+            return datetime.now(UTC) - self.age
+        except OverflowError:  # before the year 1
+            return datetime.min.replace(tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class CleanupFile:
@@ -158,7 +166,7 @@ def plan_cleanup(
         one.parent_version for one in list_branches(root).values() if one.parent_branch == branch
     }
     manifests = _load(store, locations)
-    before = datetime.now(UTC) - policy.age
+    before = policy.before
     old = {
         version
         for version in wanted & manifests.keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from glaive.dataset.versions.references import branch_of
@@ -131,7 +130,7 @@ def _referenced_branches(
     chain = () if mine is None else mine.identifier
     versions = [one.version for one in list_versions(dataset.store)]
     kept = set(versions[len(versions) - (policy.retain_versions or 0) :])
-    before = datetime.now(UTC) - policy.age
+    before = policy.before
     found = []
     for name, branch in branches.items():
         begun = branch.identifier[len(chain) :]

@@ -1,0 +1,301 @@
+"""What a manifest says about rows is checked against the files before memory is taken for them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+from tests.damage import rewritten as rewritten_file
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import CorruptFileError, GlaiveError, SchemaError
+from glaive.format.manifest import encode_manifest
+from glaive.format.pb import table_pb2
+from glaive.format.rowids import encode_row_ids, encode_versions
+from glaive.table.load import open_latest
+
+ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "text": ["a", "b"] * 20})
+JOINED = pa.table({"_rowid": pa.array([1], pa.uint64()), "more": [1]})
+MOST_MEMORY = 64 * 1024 * 1024
+"""Bytes that anything done to forty rows may take."""
+
+
+def rewrite(place: Path, change: Callable[[Any, list[Any]], object]) -> None:
+    """Change the newest manifest and the messages of its fragments."""
+    manifest = glaive.dataset(place).manifest
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(manifest.wire)
+    fragments = [manifest.fragment_wire(at) for at in range(manifest.num_fragments)]
+    change(wire, fragments)
+    del wire.fragments[:]
+    wire.fragments.extend(one.SerializeToString() for one in fragments)
+    pieces = encode_manifest(
+        wire, transaction=manifest.transaction or b"", index_section=manifest.index_section
+    )
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+
+
+def claim(place: Path, rows: int) -> None:
+    """Say that the first fragment has so many rows, with ids and versions for all of them."""
+
+    def change(wire: Any, fragments: list[Any]) -> None:
+        one = fragments[0]
+        one.physical_rows = rows
+        if one.HasField("inline_row_ids"):
+            one.inline_row_ids = encode_row_ids(range(rows))
+            one.inline_created_at_versions = encode_versions([(rows, 1)])
+            one.inline_last_updated_at_versions = encode_versions([(rows, 1)])
+            wire.next_row_id = 2**40
+
+    rewrite(place, change)
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path / "t"
+    glaive.write_dataset(ROWS, path, max_rows_per_file=20, enable_stable_row_ids=request.param)
+    glaive.dataset(path).delete("id % 7 = 3")
+    return path
+
+
+def constant_udf(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([1] * batch.num_rows)], ["one"])
+
+
+READ_ALL: dict[str, Callable[[LanceDataset], object]] = {
+    "rows": lambda at: at.to_table(),
+    "row ids": lambda at: at.to_table(columns=["_rowid"]),
+    "row ids and addresses": lambda at: at.to_table(columns=["_rowid", "_rowaddr", "_rowoffset"]),
+    "versions of rows": lambda at: at.to_table(
+        columns=["_row_created_at_version", "_row_last_updated_at_version"]
+    ),
+    "a stream of row ids": lambda at: sum(len(one) for one in at.to_batches(columns=["_rowid"])),
+    "a computed column": lambda at: at.to_table(columns={"one": "_rowid + 1"}),
+    "a filter by id": lambda at: at.to_table(columns=["_rowid"], filter="_rowid % 2 = 0"),
+    "a fragment": lambda at: at.get_fragments()[0].to_table(columns=["_rowid"]),
+    "columns by expression": lambda at: at.add_columns({"two": "id + 1"}),
+    "columns without inputs": lambda at: at.add_columns({"two": "2"}),
+    "columns by a function": lambda at: at.add_columns(constant_udf, read_columns=["id"]),
+    "columns by a function of nothing": lambda at: at.add_columns(constant_udf, read_columns=[]),
+    "columns by join": lambda at: at.merge(JOINED, "_rowid"),
+    "an update": lambda at: at.update({"text": "'z'"}),
+    "a merge": lambda at: at.merge_insert("id").when_matched_update_all().execute(ROWS),
+    "a compaction": lambda at: at.optimize.compact_files(materialize_deletions_threshold=0.0),
+    "a validation": lambda at: at.validate(),
+}  # fmt: skip
+
+
+def refused_within_bounds(place: Path, operation: Callable[[LanceDataset], object]) -> str:
+    """The message of the error that an operation ends in; memory is counted."""
+    dataset = glaive.dataset(place)
+    pool = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(watched)
+    tracemalloc.start()
+    try:
+        with pytest.raises(GlaiveError) as caught:
+            operation(dataset)
+        used = tracemalloc.get_traced_memory()[1] + (watched.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(pool)
+    assert used < MOST_MEMORY
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [21, 2**24, 2**32])
+@pytest.mark.parametrize("name", READ_ALL)
+def test_more_rows_than_the_files_have_are_damage(place: Path, name: str, rows: int) -> None:
+    claim(place, rows)
+    before = glaive.dataset(place).version
+    message = refused_within_bounds(place, READ_ALL[name])
+    assert str(rows) in message
+    assert "20" in message
+    assert glaive.dataset(place).version == before
+
+
+@pytest.mark.parametrize("rows", [2**32 + 1, 2**48, 2**63, 2**64 - 1])
+def test_more_rows_than_a_fragment_can_have_are_damage(place: Path, rows: int) -> None:
+    def change(_wire: Any, fragments: list[Any]) -> None:
+        fragments[1].physical_rows = rows
+
+    rewrite(place, change)
+    for name in ("rows", "row ids", "columns by expression", "a compaction"):
+        message = refused_within_bounds(place, READ_ALL[name])
+        assert "at most 2^32 rows" in message
+    with pytest.raises(CorruptFileError, match=r"at most 2\^32 rows each"):
+        glaive.dataset(place).count_rows()
+
+
+@pytest.mark.parametrize("number", [2**32, 2**48, 2**63, 2**64 - 1])
+def test_ids_of_fragments_beyond_a_row_address_are_damage(place: Path, number: int) -> None:
+    def change(_wire: Any, fragments: list[Any]) -> None:
+        fragments[1].id = number
+
+    rewrite(place, change)
+    for name in ("row ids", "an update", "a compaction", "a validation"):
+        assert "id" in refused_within_bounds(place, READ_ALL[name])
+
+
+def test_many_deleted_rows_of_few_are_not_listed(place: Path) -> None:
+    """A bitmap of some bytes, a manifest that agrees with it, and a file that does not."""
+    runs = BitMap(range(2**26))
+    runs.run_optimize()
+    claim(place, 2**27)
+
+    def change(_wire: Any, fragments: list[Any]) -> None:
+        deleted = fragments[0].deletion_file
+        deleted.file_type = table_pb2.DeletionFile.BITMAP
+        deleted.num_deleted_rows = 0  # as in old datasets: only the file tells
+        path = place / "_deletions" / f"0-{deleted.read_version}-{deleted.id}.bin"
+        path.write_bytes(runs.serialize())
+
+    rewrite(place, change)
+    for operation in (
+        lambda at: at.count_rows(),
+        lambda at: at.to_table(limit=3),
+        lambda at: at.take([1]),
+    ):
+        assert "134217728" in refused_within_bounds(place, operation)
+
+
+def test_rows_of_fragments_without_files_are_bounded(tmp_path: Path) -> None:
+    """Columns without values need no file; what the manifest says is all there is."""
+    glaive.write_dataset(pa.table({"id": [1, 2, 3]}), tmp_path / "t")
+    dataset = glaive.dataset(tmp_path / "t")
+    dataset.add_columns(pa.field("none", pa.int64()))
+    glaive.dataset(tmp_path / "t").drop_columns(["id"])
+
+    def without_files(rows: int) -> Callable[[Any, list[Any]], None]:
+        def change(_wire: Any, fragments: list[Any]) -> None:
+            del fragments[0].files[:]
+            fragments[0].physical_rows = rows
+
+        return change
+
+    rewrite(tmp_path / "t", without_files(3))
+    opened = glaive.dataset(tmp_path / "t")
+    assert opened.to_table(with_row_id=True).to_pydict() == {
+        "none": [None] * 3,
+        "_rowid": [0, 1, 2],
+    }
+    rewrite(tmp_path / "t", without_files(2**32))
+    for columns in (["_rowid"], ["none"]):
+        message = refused_within_bounds(
+            tmp_path / "t", lambda at, columns=columns: at.to_table(columns=columns)
+        )
+        assert "rows of fragments without files" in message
+
+
+def test_values_of_gigabytes_that_no_file_has_are_not_made(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"id": [1, 2, 3]}), tmp_path / "t")
+    wide = pa.list_(pa.float32(), 2**31 - 1)
+    glaive.dataset(tmp_path / "t").add_columns(pa.field("wide", wide))
+    for operation in (lambda at: at.to_table(), lambda at: at.take([1])):
+        assert "at most 2147483648" in refused_within_bounds(tmp_path / "t", operation)
+    assert glaive.dataset(tmp_path / "t").to_table(columns=["id"]).num_rows == 3
+
+
+def test_small_fragments_that_say_more_rows_than_they_have_are_damage(tmp_path: Path) -> None:
+    """Neighbours that are small are read together, whichever columns are asked for."""
+    glaive.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2)
+
+    def change(_wire: Any, fragments: list[Any]) -> None:
+        for one in fragments:
+            one.physical_rows = 2**32
+
+    rewrite(tmp_path / "t", change)
+    for operation in (
+        READ_ALL["row ids"],
+        READ_ALL["a filter by id"],
+        lambda at: at.count_rows("_rowaddr % 2 = 1"),
+        lambda at: at.to_table(filter="id > 3"),
+    ):
+        assert "4294967296" in refused_within_bounds(tmp_path / "t", operation)
+
+
+def test_rows_that_are_all_alike_are_added_to_in_windows(tmp_path: Path) -> None:
+    """A file may well hold millions of rows in a few bytes; its deleted rows take none either."""
+    rows = 6_000_000
+    table = pa.table({"one": pa.array(np.ones(1000, np.int64))})
+    glaive.write_dataset(table, tmp_path / "t", data_storage_version="2.2")
+    dataset = glaive.dataset(tmp_path / "t")
+    dataset.delete("_rowid IN (1, 999)")
+
+    def lie(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.length = columns[0].pages[0].length = rows
+
+    (file,) = (tmp_path / "t" / "data").iterdir()
+    file.write_bytes(rewritten_file(file.read_bytes(), lie))
+
+    def change(_wire: Any, fragments: list[Any]) -> None:
+        fragments[0].physical_rows = rows
+        fragments[0].files[0].file_size_bytes = file.stat().st_size
+
+    rewrite(tmp_path / "t", change)
+    dataset = glaive.dataset(tmp_path / "t")
+    tracemalloc.start()
+    try:
+        dataset.add_columns({"two": "one + 1"})
+        seen = sum(len(one) for one in dataset.to_batches(columns=["two"]))
+        assert tracemalloc.get_traced_memory()[1] < 24_000_000
+    finally:
+        tracemalloc.stop()
+    assert seen == rows - 2
+    assert dataset.take([998], columns=["two"])["two"].to_pylist() == [2]
+
+
+def test_overwriting_with_ids_used_up_is_refused(place: Path) -> None:
+    def change(wire: Any, _fragments: list[Any]) -> None:
+        wire.max_allocated_field_id = 2**31 - 1
+
+    rewrite(place, change)
+    for operation in (
+        lambda at: at.insert(ROWS, mode="overwrite"),
+        lambda at: at.add_columns({"two": "id + 1"}),
+        lambda at: at.add_columns(pa.field("none", pa.int64())),
+        lambda at: at.alter_columns({"path": "id", "data_type": pa.int32()}),
+    ):
+        with pytest.raises(SchemaError, match="field ids go up to 2147483647"):
+            operation(glaive.dataset(place))
+
+
+def test_rows_and_fragments_are_refused_when_their_ids_are_used_up(place: Path) -> None:
+    def change(wire: Any, _fragments: list[Any]) -> None:
+        wire.max_fragment_id = 2**32 - 1
+        wire.next_row_id = 2**64 - 3
+
+    rewrite(place, change)
+    stable = glaive.dataset(place).has_stable_row_ids
+    for operation in (
+        lambda at: at.insert(ROWS),
+        lambda at: at.insert(ROWS, mode="overwrite"),
+        lambda at: at.update({"text": "'z'"}),
+        lambda at: at.optimize.compact_files(materialize_deletions_threshold=0.0),
+    ):
+        with pytest.raises(GlaiveError, match=r"next row id|fragment.*2\^32"):
+            operation(glaive.dataset(place))
+    assert open_latest(glaive.dataset(place).store).uses(2) == stable
+
+
+def test_columns_without_a_name_are_read(tmp_path: Path) -> None:
+    """pylance writes them; it cannot read them again."""
+    glaive.write_dataset(ROWS, tmp_path / "t")
+
+    def change(wire: Any, _fragments: list[Any]) -> None:
+        wire.fields[1].name = ""
+
+    rewrite(tmp_path / "t", change)
+    dataset = glaive.dataset(tmp_path / "t")
+    assert dataset.to_table().column_names == ["id", ""]
+    assert dataset.to_table(columns=[""])[""].to_pylist() == ROWS["text"].to_pylist()
+    found = dataset.to_table(filter="id = 3", with_row_id=True)
+    assert found.to_pydict() == {"id": [3], "": ["b"], "_rowid": [3]}
+    assert dataset.take([4]).to_pydict() == {"id": [4], "": ["a"]}
