@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +93,18 @@ def test_a_link_that_stays_below_the_root_is_followed(root: Path, links: Links) 
     store.delete(["link/x", "link/gone"])
     assert not there.exists()
     assert (root / "link").is_symlink()
+
+
+def test_systems_without_descriptors_of_folders_look_at_each_name(tmp_path: Path) -> None:
+    """As on Windows. Not so a folder exchanged meanwhile, or a way that comes back to the root."""
+    code = f"""
+import os, sys, pytest
+os.supports_dir_fd = set()
+chosen = ["-k", "not meanwhile and not back and not without_descriptors and not deep"]
+sys.exit(pytest.main([{__file__!r}, "-q", "--basetemp", {str(tmp_path / "t")!r}, *chosen]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_the_root_may_be_reached_in_any_way(root: Path) -> None:

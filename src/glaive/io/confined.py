@@ -172,21 +172,29 @@ def _is_dataset(folder: int) -> bool:
 
 
 def _by_name(anchor: str, prefix: str, folder: str) -> str:
-    """The path of a folder, if no link on the way leads out: found by comparing real paths."""
-    root = f"{anchor}/{prefix}" if prefix else anchor
-    full = f"{root}/{folder}" if folder else root
-    real_root, real = os.path.realpath(root), os.path.realpath(full)
-    if prefix and real_root != os.path.normpath(os.path.join(os.path.realpath(anchor), prefix)):
-        raise _leads_out(prefix, real_root, f"below {anchor}")
-    if real == os.path.normpath(os.path.join(real_root, folder)):
-        return full
-    if real == real_root or not _is_below(real, real_root):
-        raise _leads_out(folder, real, f"outside of {root}")
-    inside = real[len(real_root) :].replace(os.sep, "/").strip("/").split("/")
-    for depth in range(1, len(inside) + 1):
-        if os.path.lexists(os.path.join(real_root, *inside[:depth], _DATASET)):
-            raise _leads_out(folder, real, "where there is another dataset")
-    return full
+    """The path of a folder, if no link on the way leads out: each name is looked at once."""
+    root = anchor
+    for name in filter(None, prefix.split("/")):
+        root = f"{root}/{name}"
+        if is_link(root):
+            raise _leads_out(name, os.path.realpath(root), f"below {anchor}")
+    top = at = os.path.realpath(root)
+    for name in filter(None, folder.split("/")):
+        at = os.path.join(at, name)
+        if not is_link(at):
+            continue
+        at = os.path.realpath(at)
+        if is_link(at):
+            raise _leads_out(name, at, "which leads in circles")
+        if not _is_below(at, top):
+            raise _leads_out(name, at, f"outside of {root}")
+        inside = at[len(top) :].strip(os.sep).split(os.sep)
+        above = [
+            os.path.join(top, *inside[:depth], _DATASET) for depth in range(1, len(inside) + 1)
+        ]
+        if at == top or any(map(os.path.lexists, above)):
+            raise _leads_out(name, at, "where there is another dataset")
+    return at
 
 
 def _is_below(path: str, root: str) -> bool:
