@@ -7,7 +7,7 @@ Three ways, the first that the file system has:
    on macOS, any rename on Windows);
 3. the name is taken with an empty file, then the finished file is renamed over it. Only this
    one can be seen half done: a writer that is stopped in between leaves an **empty file**, and
-   nothing else. No other way of writing here ever shows a file before all of it is there.
+   nothing else. The other two show a file when all of it is there.
 
 An empty file is therefore no object yet. Readers pass it over; a writer that wants the name waits
 a moment for whoever took it, then takes its place. Several may want to, and the first writer may
@@ -35,7 +35,7 @@ from typing import Final
 from glaive.errors import StoreError
 from glaive.io.temporary import final_name, is_removed, removal_name, removed_path
 
-__all__ = ["remove_unfinished", "rename_if_free", "take_name"]
+__all__ = ["remove_unfinished", "take_name"]
 
 PATIENCE: Final = 2.0
 """Seconds that a name may be an empty file before its writer is taken for dead: between the
@@ -104,14 +104,14 @@ def _name(temporary: str, full: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if not rename_if_free(temporary, full):
+        if not _rename_if_free(temporary, full):
             os.close(os.open(full, _EMPTY, 0o666))
             _fill(temporary, full)
     else:
         os.unlink(temporary)
 
 
-def rename_if_free(source: str, target: str) -> bool:
+def _rename_if_free(source: str, target: str) -> bool:
     """Rename a file in one step unless the new name is taken; ``False`` if that cannot be done.
 
     Raises
