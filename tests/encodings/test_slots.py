@@ -6,11 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.encodings.slots import ListSlots, Validity, bitmap_of, place_values
+from glaive.encodings.slots import MOST_LISTS, ListSlots, Validity, bitmap_of, place_values
+from glaive.errors import UnsupportedFeatureError
 
 flags = st.lists(st.booleans(), min_size=1, max_size=60)
 
@@ -97,3 +99,18 @@ def test_values_go_to_the_flagged_slots(valid: list[bool]) -> None:
         assert len(placed) == len(valid)
         assert [value for value, flag in zip(placed, valid, strict=True) if flag] == values
         assert place_values(block, None) is block
+
+
+def test_slots_without_bytes_are_not_made_without_bound() -> None:
+    count = 2**32 - 1
+    few = Validity(count, np.array([5, count - 1]), are_valid=True)
+    others = Validity(count, np.array([5, 9]))
+    together = Validity.of_all([few, others, few], count)
+    assert together.valid_count == 1
+    assert together.flags_at(np.array([5, count - 1])).tolist() == [False, True]  # type: ignore[union-attr]
+    with pytest.raises(UnsupportedFeatureError, match=f"{count} values, nearly all of them null"):
+        few.flags(0, count)
+    lists = ListSlots(np.array([7]), np.array([0, 3]))
+    assert lists.range_of(6, 9)[0].tolist() == [0, 0, 3, 3]
+    with pytest.raises(UnsupportedFeatureError, match=f"at most {MOST_LISTS} are made at a time"):
+        lists.range_of(0, count)

@@ -78,3 +78,27 @@ def test_sets_move_each_for_itself() -> None:
     wanted = [np.array([5 << 32, 9 << 32], np.uint64), None, None, sets[3]]
     assert found == [None if one is None else encode_rowset(one) for one in wanted]
     assert remap_rowsets([], moved, "here") == []
+
+
+def test_sets_keep_the_bitmaps_of_fragments_that_did_not_move() -> None:
+    """Whatever they are: also such as would not be listed."""
+    runs = BitMap(range(2**31))
+    runs.run_optimize()
+    bits = runs.serialize()
+    moved = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
+    entries = struct.pack("<III", 3, 0, len(bits)) + bits
+    stays = entries + struct.pack("<II", 7, 0)
+    one = BitMap([0, 1]).serialize()
+    given = entries + struct.pack("<II", 1, len(one)) + one + struct.pack("<II", 7, 0)
+    (found,) = remap_rowsets([given], moved, "here")
+    fresh = BitMap([0]).serialize()
+    assert found == stays[:-8] + struct.pack("<II", 5, len(fresh)) + fresh + stays[-8:]
+
+
+def test_rows_that_a_fragment_did_not_have_are_not_listed() -> None:
+    runs = BitMap(range(2**32 - 1))
+    runs.run_optimize()
+    bits = runs.serialize()
+    moved = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
+    (found,) = remap_rowsets([struct.pack("<III", 1, 1, len(bits)) + bits], moved, "here")
+    assert found == encode_rowset(addresses(5, [0, 1]))

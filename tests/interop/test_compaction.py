@@ -454,3 +454,25 @@ class TestOptions:
         with pytest.raises(OptionError):
             glaive.dataset(path).optimize.compact_files(**options)
         assert lance.dataset(path).version == 2
+
+
+def test_row_ids_in_data_files_outlive_a_compaction(tmp_path: Path) -> None:
+    """Where pylance keeps row ids and versions as hidden columns."""
+    path = str(tmp_path / "d")
+    dataset = lance.write_dataset(
+        pa.table({"a": range(4000), "b": [0] * 4000}), path, enable_stable_row_ids=True
+    )
+    dataset.update_config(
+        {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "16"}
+    )
+    lance.dataset(path).update({"b": "1"}, where="a % 7 = 3")
+    lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
+    lance.dataset(path).delete("a % 5 = 1")
+    columns = ["a", "b", *SYSTEM[1:]]
+    before = lance.dataset(path).to_table(columns, with_row_id=True)
+    glaive.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
+    for library in (lance, glaive):
+        dataset = library.dataset(path)
+        assert dataset.to_table(columns, with_row_id=True).equals(before)
+        assert [one.num_deletions for one in dataset.get_fragments()] == [0]
+    glaive.dataset(path).validate()

@@ -1,0 +1,100 @@
+"""Metadata that is unusual, or wrong in ways that need not keep anybody from the rows."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.table.cleanup import CleanupPolicy
+
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    return str(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    "noted", [b"{", b"\xff", b"[]", b"null", b'{"index_columns":["x"],"columns":[]}']
+)
+def test_what_pandas_noted_may_be_wrong(place: str, noted: bytes) -> None:
+    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
+    frame = glaive.dataset(place).to_pandas()
+    assert frame["id"].tolist() == list(range(10))
+
+
+def test_mistakes_in_arguments_for_pandas_are_told(place: str) -> None:
+    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": b"{"}), place, mode="overwrite")
+    with pytest.raises(TypeError, match="unknown_argument"):
+        glaive.dataset(place).to_pandas(unknown_argument=1)
+
+
+@pytest.mark.parametrize("age", [timedelta.max, timedelta(days=365 * 3000)])
+def test_an_age_of_millennia_removes_nothing(place: str, age: timedelta) -> None:
+    dataset = glaive.dataset(place)
+    dataset.delete("id = 3")
+    assert dataset.cleanup_old_versions(age).old_versions == 0
+    assert dataset.explain_cleanup_old_versions(age).stats.old_versions == 0
+    assert CleanupPolicy(older_than=age).before.year == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("older_than", "3000y"), ("older_than", "1" * 400 + "s"), ("older_than", "soon"),
+        ("interval", "often"), ("retain_versions", "-1"), ("delete_rate_limit", "0"),
+        ("delete_rate_limit", "-5"),
+    ],
+)  # fmt: skip
+def test_a_clean_up_that_cannot_be_understood_does_not_stop_a_commit(
+    place: str, key: str, value: str
+) -> None:
+    dataset = glaive.dataset(place)
+    told = {"interval": "1", "older_than": "0s", key: value}
+    dataset.update_config({f"lance.auto_cleanup.{name}": one for name, one in told.items()})
+    dataset.delete("id = 3")
+    dataset.delete("id = 4")
+    assert glaive.dataset(place).count_rows() == 8
+
+
+def test_a_copy_of_a_branch_explains_what_it_would_clean_up(place: str, tmp_path: Path) -> None:
+    dataset = glaive.dataset(place)
+    dataset.create_branch("side", 1).delete("id = 3")
+    shutil.copytree(tmp_path / "t" / "tree" / "side", tmp_path / "copy")
+    shutil.copytree(tmp_path / "t" / "data", tmp_path / "copy" / "data", dirs_exist_ok=True)
+    found = glaive.dataset(tmp_path / "copy").explain_cleanup_old_versions(timedelta(0))
+    assert found.referenced_branches == []
+
+
+def test_blobs_that_no_file_has_are_null_and_are_compacted(place: str) -> None:
+    glaive.dataset(place).add_columns(pa.schema([glaive.blob_field("blob")]))
+    dataset = glaive.dataset(place)
+    dataset.insert(pa.table({"id": [10], "blob": glaive.blob_array([b"x"])}))
+    dataset = glaive.dataset(place)
+    values = dataset.to_table(columns=["blob"], blob_handling="all_binary")["blob"]
+    assert values.to_pylist() == [None] * 10 + [b"x"]
+    dataset.optimize.compact_files()
+    assert len(glaive.dataset(place).get_fragments()) == 1
+    values = glaive.dataset(place).to_table(columns=["blob"], blob_handling="all_binary")["blob"]
+    assert values.to_pylist() == [None] * 10 + [b"x"]
+
+
+def test_many_deleted_rows_before_a_live_one_have_their_place_in_new_columns(
+    tmp_path: Path,
+) -> None:
+    rows = 300_000
+    glaive.write_dataset(pa.table({"id": pa.array(range(rows), pa.int64())}), tmp_path / "t")
+    dataset = glaive.dataset(tmp_path / "t")
+    dataset.delete(f"id > 5 AND id < {rows - 2} OR id = 2")
+    dataset.add_columns({"twice": "id * 2"})
+    found = glaive.dataset(tmp_path / "t").to_table()
+    left = [0, 1, 3, 4, 5, rows - 2, rows - 1]
+    assert found.to_pydict() == {"id": left, "twice": [2 * one for one in left]}
+    assert glaive.dataset(tmp_path / "t").get_fragments()[0].physical_rows == rows

@@ -1,0 +1,81 @@
+"""Stored maps of moved rows: what they say of fragments and rows is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyroaring import BitMap64
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.io.uri import open_store
+from glaive.table.reuse import MOST_MOVED, REUSE_INDEX, followed, moves_before
+
+DETAILS = table_pb2.FragmentReuseIndexDetails
+
+
+def moved() -> table_pb2.FragmentReuseIndexDetails:
+    details = DETAILS()
+    group = details.inline.versions.add(dataset_version=1).groups.add()
+    group.changed_row_addrs = BitMap64([0, 2]).serialize()
+    group.old_fragments.add(id=0, physical_rows=3)
+    group.new_fragments.add(id=4, physical_rows=2)
+    return details
+
+
+def manifest(details: table_pb2.FragmentReuseIndexDetails) -> Manifest:
+    entry = table_pb2.IndexMetadata(name=REUSE_INDEX)
+    entry.uuid.uuid = bytes(16)
+    entry.index_details.value = details.SerializeToString()
+    section = table_pb2.IndexSection(indices=[entry]).SerializeToString()
+    return Manifest(table_pb2.ManifestOutline(), where="m", index_section=section)
+
+
+STORE = open_store("memory://reuse/table")
+
+
+def test_a_map_names_the_fragments() -> None:
+    ((group,),) = moves_before(STORE, manifest(moved()))
+    assert [one.id for one in group[1]] == [0]
+    assert [one.id for one in group[2]] == [4]
+
+
+@pytest.mark.parametrize("part", ["old_fragments", "new_fragments"])
+@pytest.mark.parametrize(
+    ("name", "number"), [("id", 2**32), ("id", 2**48), ("physical_rows", 2**32 + 1)]
+)
+def test_fragments_that_there_cannot_be_are_damage(part: str, name: str, number: int) -> None:
+    details = moved()
+    (one,) = getattr(details.inline.versions[0].groups[0], part)
+    setattr(one, name, number)
+    for read in (
+        lambda: moves_before(STORE, manifest(details)),
+        lambda: followed(manifest(details).indices),
+    ):
+        with pytest.raises(CorruptFileError, match=r"fragment in the map of moved rows.*2\^32"):
+            read()
+
+
+def test_more_rows_than_can_be_followed_are_refused() -> None:
+    details = moved()
+    details.inline.versions[0].groups[0].old_fragments[0].physical_rows = 2**32
+    with pytest.raises(UnsupportedFeatureError, match=f"4294967296 rows.*at most {MOST_MOVED}"):
+        moves_before(STORE, manifest(details))
+
+
+ELSEWHERE: dict[str, Callable[[Any], object]] = {
+    "path": lambda one: setattr(one, "path", "../../secret"),
+    "nothing": lambda one: setattr(one, "path", ""),
+}
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_a_map_in_a_file_elsewhere_is_damage(what: str) -> None:
+    details = DETAILS()
+    details.external.SetInParent()
+    ELSEWHERE[what](details.external)
+    with pytest.raises(CorruptFileError, match="path of the map of moved rows"):
+        moves_before(STORE, manifest(details))
