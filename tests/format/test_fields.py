@@ -329,7 +329,7 @@ def test_blob_columns_have_their_members(members: tuple[tuple[str, str], ...]) -
 def test_blob_columns_without_their_members_are_damage(members: tuple[Any, ...]) -> None:
     with pytest.raises(CorruptFileError, match="members of blob column 'b': expected data: large"):
         LanceSchema.from_wire(blob(*members))
-    kinds = {"large_binary": pa.large_binary(), "string": pa.string(), "int64": pa.int64(),
+    kinds: Any = {"large_binary": pa.large_binary(), "string": pa.string(), "int64": pa.int64(),
              "binary": pa.binary(), "uint64": pa.uint64(), "int8": pa.int8()}  # fmt: skip
     storage = pa.struct([(name, kinds[kind]) for name, kind in members])
     given = pa.field("b", storage, metadata={"ARROW:extension:name": "lance.blob.v2"})

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -121,6 +122,10 @@ WRITES: dict[str, Operation] = {
 }
 
 
+def _written(write: Callable[[Any], Any], store: Any) -> Any:
+    return write(open_on(store))
+
+
 class TookTooLongError(Exception):
     """An operation did not end."""
 
@@ -166,7 +171,7 @@ class Trials:
             opened = self.attempt(f"{trial.label}, open", lambda: glaive.dataset(self.work))
             if opened is not None:
                 for name, read in READS.items():
-                    self.attempt(f"{trial.label}, {name}", lambda read=read: read(opened))
+                    self.attempt(f"{trial.label}, {name}", partial(read, opened))
         finally:
             path.write_bytes(self.files[trial.path])
         if opened is None:
@@ -176,11 +181,9 @@ class Trials:
             for place, data in (self.files | {trial.path: content}).items():
                 store.put(place, [data])
             write = WRITES[name]
-            changed = self.attempt(
-                f"{trial.label}, {name}", lambda write=write, store=store: write(open_on(store))
-            )
+            changed = self.attempt(f"{trial.label}, {name}", partial(_written, write, store))
             if changed is not None:
-                self.attempt(f"{trial.label}, after {name}", lambda store=store: open_on(store))
+                self.attempt(f"{trial.label}, after {name}", partial(open_on, store))
 
 
 def main() -> None:

@@ -109,10 +109,10 @@ class _Numbers(NamedTuple):
     These become ``size`` bytes if they are compressed, which ``codec`` says.
     """
 
-    count: int
+    length: int
     data: memoryview
     size: int
-    codec: str | None
+    codec: Any
 
 
 def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArray[np.uint32]:
@@ -152,7 +152,7 @@ def _batches(data: memoryview, name: str, most: int, where: object) -> Iterator[
             )
         middle = start + head
         batch = _numbers(data[start:middle], data[middle : middle + body], where)
-        left, room = left - batch.count, room - batch.size
+        left, room = left - batch.length, room - batch.size
         if left < 0:
             raise _unfit(
                 where, "numbers of an Arrow file", f"at most {most}", f"{most - left} or more"
@@ -248,8 +248,8 @@ def _content(batch: _Numbers, where: object) -> NDArray[np.uint32]:
     elif batch.codec is not None:
         # Taken as a whole, a frame that is too short would leave bytes as they happen to be.
         data = pa.CompressedInputStream(pa.BufferReader(data), batch.codec).read(batch.size)
-    if memoryview(data).nbytes < batch.count * _WIDTH:
+    if memoryview(data).nbytes < batch.length * _WIDTH:
         raise _unfit(
-            where, "numbers", f"{batch.count * _WIDTH} bytes", f"{memoryview(data).nbytes}"
+            where, "numbers", f"{batch.length * _WIDTH} bytes", f"{memoryview(data).nbytes}"
         )
-    return np.frombuffer(data, "<u4", batch.count)
+    return np.frombuffer(data, "<u4", batch.length)

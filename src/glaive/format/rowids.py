@@ -124,8 +124,9 @@ class RowValues:
         if len(self._ends) == 1 and not self._other:
             first = self._base[0]
             if self._step:
-                return places.astype(np.uint64) + first
-            return np.full(len(places), first)
+                ascending: NDArray[np.uint64] = places.astype(np.uint64) + first
+                return ascending
+            return np.full(len(places), first, np.uint64)
         if self.rows > _EXPANDED_ROWS:
             return self._parts_at(places)
         found = self._expanded = self._parts_at(np.arange(self.rows))

@@ -92,7 +92,8 @@ class View:
 
 def bare_batch(rows: int) -> pa.RecordBatch:
     """A batch of so many rows without columns, which takes no memory."""
-    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+    without: Any = pa.Array.from_buffers(pa.struct([]), rows, [None])
+    return pa.RecordBatch.from_struct_array(without)
 
 
 class Views:
