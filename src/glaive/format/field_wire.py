@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.blobs import MEMBERS, unfit_members
 from glaive.format.field import PACKED, Field
 from glaive.format.logical_types import EXTENSION_NAME, encoding_hint
 from glaive.format.pb import file_pb2
 
-__all__ = ["MAX_DEPTH", "fields_from_wire", "fields_to_wire"]
-
-MAX_DEPTH = 64
-"""Levels of nesting; as in Arrow's IPC format."""
+__all__ = ["fields_from_wire", "fields_to_wire"]
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _PRIMARY_KEY_POSITION = "lance-schema:unenforced-primary-key:position"
@@ -35,7 +33,7 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
         Two fields have one id, a parent does not stand before its children, or a blob column
         lacks members.
     UnsupportedFeatureError
-        Fields are nested deeper than :data:`MAX_DEPTH`, or lie below one that is not nested.
+        Fields are nested deeper than :data:`MAX_NESTING`, or lie below one that is not nested.
     """
     at: dict[int, int] = {}
     below: list[list[int]] = []
@@ -73,10 +71,10 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
         else:
             below[owner].append(position)
             depth.append(depth[owner] + 1)
-    if depth and max(depth) > MAX_DEPTH:
+    if depth and max(depth) > MAX_NESTING:
         raise UnsupportedFeatureError(
             f"fields are nested {max(depth)} levels deep (in {where}); this reader takes "
-            f"{MAX_DEPTH} levels at most."
+            f"{MAX_NESTING} levels at most."
         )
     built: dict[int, Field] = {}
     for position in range(len(wire) - 1, -1, -1):

@@ -15,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.blobs import MEMBERS, unfit_members
 from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
-from glaive.format.field_wire import MAX_DEPTH, fields_from_wire, fields_to_wire
+from glaive.format.field_wire import fields_from_wire, fields_to_wire
 from glaive.format.limits import MAX_FIELD_ID
 from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
 from glaive.format.pb import file_pb2
@@ -249,8 +250,8 @@ def _prune(one: Field, wanted: set[int]) -> Field | None:
 
 
 def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:
-    if depth > MAX_DEPTH:
-        raise SchemaError(f"column {path!r}: nested deeper than {MAX_DEPTH} levels. Flatten it.")
+    if depth > MAX_NESTING:
+        raise SchemaError(f"column {path!r}: nested deeper than {MAX_NESTING} levels. Flatten it.")
     metadata = field_metadata(arrow)
     kind = storage_type(arrow.type)
     extension = metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace")

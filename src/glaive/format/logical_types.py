@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 
 __all__ = [
@@ -92,6 +93,11 @@ def leaf_type(text: str) -> Any:
     known = _SIMPLE.get(text) or _ALIASES.get(text)
     if known is not None:
         return known
+    if text.count("fixed_size_list:") + text.count("dict:") > MAX_NESTING:
+        raise UnsupportedFeatureError(
+            f"a logical type is nested deeper than {MAX_NESTING} levels: {text[:60]}…; no writer "
+            "does that, the schema is damaged or was made to do harm"
+        )
     head, _, rest = text.partition(":")
     try:
         if head == "timestamp":

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import check_nesting
 from glaive.errors import OptionError
 
 __all__ = ["Rows", "read_source"]
@@ -36,7 +37,15 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     ------
     OptionError
         It is nothing that rows can be had from, or has no schema.
+    SchemaError
+        A type is nested too deeply.
     """
+    found, rows = _read(data, schema)
+    check_nesting(found)
+    return found, rows
+
+
+def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
     if isinstance(data, pa.Table):
         return data.schema, iter([data])
     if isinstance(data, pa.RecordBatch):

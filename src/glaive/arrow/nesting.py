@@ -1,0 +1,43 @@
+"""How deep types may be nested: what walks them, here and in Arrow, recurses."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from glaive.errors import SchemaError
+
+__all__ = ["MAX_NESTING", "check_nesting"]
+
+MAX_NESTING: Final = 64
+"""Levels of a type at most, a column being one: far more than any data have, and far less than
+what Python or the stack of a thread takes."""
+
+
+def check_nesting(schema: pa.Schema) -> None:
+    """Refuse a schema whose types are nested too deeply, without recursion.
+
+    Raises
+    ------
+    SchemaError
+        A column has more than :data:`MAX_NESTING` levels.
+    """
+    for field in schema:
+        level = [field.type]
+        for _ in range(MAX_NESTING):
+            level = [part for kind in level for part in _parts(kind)]
+            if not level:
+                break
+        else:
+            raise SchemaError(
+                f"column {field.name!r}: nested deeper than {MAX_NESTING} levels. Flatten it."
+            )
+
+
+def _parts(kind: Any) -> list[Any]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return [kind.storage_type]
+    if isinstance(kind, pa.DictionaryType):
+        return [kind.value_type]
+    return [kind.field(at).type for at in range(kind.num_fields)]
