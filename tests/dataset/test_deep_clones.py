@@ -185,3 +185,59 @@ def test_two_files_of_one_name_are_not_copied_over_each_other(tmp_path: Path) ->
     dataset = glaive.dataset(tmp_path / "d", base_store_params=named)
     with pytest.raises(CorruptFileError, match="files of a version: expected one of the name"):
         dataset.deep_clone(tmp_path / "clone")
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_file_of_blobs_that_is_a_link_to_a_key_is_not_copied(
+    relative: bool, home: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "d"
+    dataset = glaive.write_dataset(blobs([BIG, BIG]), place)
+    link = next((place / "data").rglob("*.blob"))
+    link.unlink()
+    link.symlink_to("../../../home/id_rsa" if relative else home / "id_rsa")
+    with pytest.raises(AccessError, match=r"\.blob was not copied: .* is a link to"):
+        dataset.deep_clone(tmp_path / "clone")
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+    options = {"delete_through_links": "true"}
+    glaive.dataset(place, storage_options=options).deep_clone(tmp_path / "other")
+    assert SECRET[:20] in contents_of(tmp_path / "other")
+
+
+REWRITES: dict[str, Any] = {
+    "compact": lambda dataset: dataset.optimize.compact_files(),
+    "update": lambda dataset: dataset.update({"id": "id + 10"}),
+    "merge": lambda dataset: (
+        dataset.merge_insert("id").when_matched_update_all().execute(pa.table({"id": [0, 1]}))
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REWRITES)
+@pytest.mark.parametrize("size", [120_000, 6_000_000])  # one file for many, and one of its own
+def test_rows_written_again_take_no_values_from_behind_a_link_that_leads_out(
+    how: str, size: int, home: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "d"
+    key = home / "key"
+    key.write_bytes(SECRET[:25] * (size // 25))
+    for first in (0, 1):
+        values = blobs([b"v" * (size // 25 * 25)])
+        given = values.append_column("id", pa.array([first], pa.int64()))
+        glaive.write_dataset(given, place, mode="append")
+    links = list((place / "data").rglob("*.blob"))
+    for link in links:
+        link.unlink()
+        link.symlink_to(key)
+    before = everything(place)
+    with pytest.raises(AccessError, match=r"\.blob holds values of a blob column, but .*a link to"):
+        REWRITES[how](glaive.dataset(place))
+    for path in everything(place) - before:
+        assert SECRET[:20] not in (place / path).read_bytes()
+    # Whoever asks for the values is given them, and links within the dataset are no matter.
+    assert glaive.dataset(place).read_blobs("v", indices=[0])[0][1] == key.read_bytes()
+    for number, link in enumerate(links):
+        link.unlink()
+        (place / f"{number}.kept").write_bytes(b"w" * (size // 25 * 25))
+        link.symlink_to(f"../../{number}.kept")
+    REWRITES[how](glaive.dataset(place))

@@ -1,4 +1,4 @@
-"""What deleting needs to know of a store, beside the contract: links, and files of this process.
+"""What deleting and copying need to know of a store, beside the contract: links, and own files.
 
 Only directories have links. A store that does not know of them has none.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from glaive.io.store import ObjectStore
 
-__all__ = ["discard", "is_link", "link_out", "remove_unfinished"]
+__all__ = ["discard", "file_link_out", "is_link", "link_out", "remove_unfinished"]
 
 
 def link_out(store: ObjectStore, folder: str) -> str | None:
@@ -26,6 +26,16 @@ def is_link(store: ObjectStore, path: str) -> bool:
     """Whether a name in a folder is a link: no writer makes one."""
     look: Any = getattr(store, "is_link", None)
     return False if look is None else bool(look(path))
+
+
+def file_link_out(store: ObjectStore, path: str) -> str | None:
+    """Why the content of a file is not copied: it is a link that leads out of the root.
+
+    For content of which nothing tells whether it is the dataset's. ``None`` if the file is no such
+    link, or the caller allowed what lies behind links. Links of folders do not count: the file
+    there has a name that only writers of datasets give.
+    """
+    return link_out(store, path) if is_link(store, path) else None
 
 
 def discard(store: ObjectStore, paths: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.config import settings
 from glaive.errors import (
+    AccessError,
     CorruptFileError,
     DataFileMissingError,
     ObjectNotFoundError,
@@ -24,6 +25,7 @@ from glaive.file.blob_references import BlobReference
 from glaive.format.blobs import DESCRIPTION, EXTERNAL, INLINE, OWN_FILE, PACKED_FILE
 from glaive.format.fragment import DataFile
 from glaive.format.paths import blob_file_path
+from glaive.io.deleting import file_link_out
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.snapshot import Snapshot
@@ -31,7 +33,7 @@ from glaive.table.bases import locate_data_file
 from glaive.table.externals import ExternalValues
 from glaive.types import ByteRange
 
-__all__ = ["BlobHome", "BlobPlace", "open_place", "read_places"]
+__all__ = ["BlobHome", "BlobPlace", "open_place", "read_places", "refuse_links"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class BlobPlace:
 
     ``shared`` is an opened reader of the object, if there is one. ``own`` is False for
     objects that are not the dataset's: several values may then lie in the same bytes.
+    ``beside`` tells that it is a file of values beside a data file.
     """
 
     store: ObjectStore
@@ -48,6 +51,7 @@ class BlobPlace:
     size: int | None
     own: bool = True
     shared: RangeReader | None = field(default=None, compare=False)
+    beside: bool = field(default=False, compare=False)
 
 
 def open_place(place: BlobPlace) -> RangeReader:
@@ -106,6 +110,23 @@ def read_places(places: Sequence[BlobPlace | None], *, distinct: bool) -> list[p
         for row, buffer in zip(rows, buffers, strict=True):
             found[row] = buffer
     return found
+
+
+def refuse_links(places: Iterable[BlobPlace | None]) -> None:
+    """Refuse values in files beside data files that are links out of the root.
+
+    For rows that are written again: what lies behind such a link would become part of the dataset.
+
+    Raises
+    ------
+    AccessError
+        There is such a link; nothing was read.
+    """
+    files = {(one.store.uri, one.path): one.store for one in places if one and one.beside}
+    for (_, path), store in files.items():
+        why = file_link_out(store, path)
+        if why is not None:
+            raise AccessError(f"{store.full(path)} holds values of a blob column, but {why}")
 
 
 def _is_local(place: BlobPlace | None) -> bool:
@@ -253,12 +274,12 @@ class BlobHome:
         if kind in (PACKED_FILE, OWN_FILE):
             path = blob_file_path(self._path, blob_id)
             if kind == OWN_FILE:
-                return BlobPlace(self._store, path, 0, size)
+                return BlobPlace(self._store, path, 0, size, beside=True)
             shared = self._readers.get(blob_id)
             if shared is None:
                 shared = open_place(BlobPlace(self._store, path, 0, None))
                 self._readers[blob_id] = shared
-            return BlobPlace(self._store, path, position, size, shared=shared)
+            return BlobPlace(self._store, path, position, size, shared=shared, beside=True)
         if kind == EXTERNAL:
             if not uri or not (blob_id or "://" in uri):
                 raise self._no_uri(repr(uri))

@@ -20,7 +20,7 @@ from glaive.file.protocol import BoundColumn, Searchable
 from glaive.format.blobs import EXTERNAL, as_binary, has_blobs_v2, logical
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
-from glaive.scan.blob_place import BlobHome, read_places
+from glaive.scan.blob_place import BlobHome, read_places, refuse_links
 from glaive.scan.snapshot import Snapshot
 
 __all__ = ["LogicalColumn", "PayloadColumn"]
@@ -118,6 +118,7 @@ class LogicalColumn(PayloadColumn):
         buffers: list[pa.Buffer | None] = [None] * rows
         here = np.flatnonzero(~external)
         places = home.places(descriptions.take(pa.array(here)) if external.any() else descriptions)
+        refuse_links(places)
         for row, buffer in zip(here.tolist(), read_places(places, distinct=distinct), strict=True):
             buffers[row] = buffer
         members: dict[str, Any] = {"data": _binary(buffers)}

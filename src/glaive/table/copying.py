@@ -20,6 +20,7 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA
+from glaive.io.deleting import file_link_out
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -60,7 +61,8 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
     Raises
     ------
     AccessError
-        A base path is one that the caller has to name. Nothing was copied.
+        A base path is one that the caller has to name: nothing was copied. Or a file is a link
+        that leads out, and its content does not tell what it is.
     CorruptFileError
         A file is not what its name says, or two have the same name.
 
@@ -76,6 +78,7 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
     _check_bases(source, manifest, {one.base_id for one in files if one.base_id is not None})
 
     def copy(one: _Copy) -> None:
+        _check_link(one)
         data = one.store.get(one.path)
         _check_content(one, data)
         target.put(one.to, [data])
@@ -138,6 +141,15 @@ def _copies_of(source: ObjectStore, manifest: Manifest, one: VersionFile) -> Ite
             yield _Copy(f"file of {one.kind}", store, f"{path}/{name}", f"{one.path}/{name}")
 
 
+def _check_link(one: _Copy) -> None:
+    """Refuse a link that leads out to a file whose content does not tell what it is."""
+    if one.what == "deletion file" or one.path.endswith(_LANCE_ENDS):
+        return
+    why = file_link_out(one.store, one.path)
+    if why is not None:
+        raise AccessError(f"{one.store.full(one.path)} was not copied: {why}")
+
+
 def _check_content(one: _Copy, data: pa.Buffer) -> None:
     """Refuse a file that is not what its name says: it may be somebody's, behind a link."""
     view = memoryview(data)
@@ -145,7 +157,7 @@ def _check_content(one: _Copy, data: pa.Buffer) -> None:
         good, expected = bytes(view[:6]).startswith(_DELETIONS_BEGIN), "a file of deleted rows"
     elif one.path.endswith(_LANCE_ENDS):
         good, expected = bytes(view[-len(MAGIC) :]) == MAGIC, f"a file that ends in {MAGIC!r}"
-    else:
+    else:  # blobs: nothing in them tells, so this was looked at before they were read
         return
     if not good:
         raise _not_copied(one.what, expected, "something else", one.store.full(one.path))
