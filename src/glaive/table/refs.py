@@ -157,6 +157,12 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         raise damaged(f"file of a {kind}", "JSON", f"{data[:60]!r}", where) from error
     if not isinstance(content, dict):
         raise damaged(f"file of a {kind}", "a JSON object", f"{data[:60]!r}", where)
+    if rb"\u" in data:  # may be half of a pair, which no text of a file has
+        try:
+            dump_json(content)
+        except UnicodeEncodeError as error:
+            found = error.object[error.start : error.end]
+            raise damaged(f"file of a {kind}", "texts in Unicode", found, where) from None
     return content
 
 
@@ -211,7 +217,8 @@ def time_of(text: object, where: str) -> int | None:
     try:
         if found is None:
             raise ValueError(text)
-        whole = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
-    except ValueError:
+        zoned = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
+        whole = zoned.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: another year than 1 to 9999 in UTC
         raise damaged("time of a reference", "RFC 3339", text, where) from None
     return int(whole.timestamp()) * 1_000_000_000 + int((found[2] or "0").ljust(9, "0"))

@@ -1,0 +1,62 @@
+"""Files of tags and branches with something wrong in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CorruptFileError
+
+ROWS = pa.table({"a": range(3)})
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        r'"metadata": {"a": "\ud800"}',
+        r'"metadata": {"\uDFFF": "a"}',
+        '"createdAt": "0001-01-01T00:00:00+23:59"',
+        '"createdAt": "9999-12-31T23:59:59-23:59"',
+        '"updatedAt": "9999-12-31T23:59:59.999999999-00:01"',
+    ],
+)
+def test_a_tag_with_what_cannot_be_shown_or_written_again_is_damaged(
+    member: str, tmp_path: Path
+) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path)
+    dataset.tags.create("v", 1)
+    (tmp_path / "_refs" / "tags" / "v.json").write_text(
+        f'{{"version": 1, "manifestSize": 1, {member}}}'
+    )
+    with pytest.raises(CorruptFileError, match=r"_refs/tags/v\.json"):
+        dataset.tags.list()
+    with pytest.raises(CorruptFileError, match=r"_refs/tags/v\.json"):
+        dataset.tags.update("v", 1)
+
+
+def test_a_branch_with_half_of_a_pair_in_its_identifier_is_damaged(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path)
+    dataset.create_branch("dev")
+    path = tmp_path / "_refs" / "branches" / "dev.json"
+    path.write_text(
+        r'{"parentBranch": null, "parentVersion": 1, "createAt": 1, "manifestSize": 1,'
+        r' "identifier": {"version_mapping": [[1, "\ud800"]]}}'
+    )
+    with pytest.raises(CorruptFileError, match=r"texts in Unicode, found '\\ud800'"):
+        dataset.branches.list()
+
+
+def test_pairs_of_halves_and_times_of_all_zones_are_read(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path)
+    dataset.tags.create("v", 1)
+    (tmp_path / "_refs" / "tags" / "v.json").write_text(
+        r'{"version": 1, "manifestSize": 1, "metadata": {"a": "\ud83d\ude00"},'
+        r' "createdAt": "2026-01-01T01:00:00.5+01:00"}'
+    )
+    (tag,) = dataset.tags.list().values()
+    assert tag["metadata"] == {"a": "\N{GRINNING FACE}"}
+    assert tag["created_at"].isoformat() == "2026-01-01T00:00:00.500000+00:00"
+    dataset.tags.update("v", 1)
