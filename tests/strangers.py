@@ -27,6 +27,7 @@ class Stranger:
     url: str = ""
     asked: list[str] = field(default_factory=list)
     moved_to: str = ""
+    content: bytes = CONTENT
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def listening() -> Iterator[Stranger]:
 
         def _answer(self) -> None:
             stranger.asked.append(f"{self.requestline}\n{self.headers}")
-            body = b"" if stranger.moved_to else CONTENT
+            body = b"" if stranger.moved_to else stranger.content
             self.send_response(307 if stranger.moved_to else 200)
             if stranger.moved_to:
                 self.send_header("Location", f"{stranger.moved_to}{self.path}")

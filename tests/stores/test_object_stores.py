@@ -16,6 +16,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.strangers import listening
 
 import glaive
 from glaive.errors import DatasetExistsError, GlaiveError, StoreError
@@ -265,10 +266,19 @@ class TestWebServers:
         assert glaive.dataset(f"{url}/t", 1).count_rows() == 5000
 
     def test_versions_newer_than_the_hint_are_found(self, url: str, tmp_path: Path) -> None:
-        for _ in range(3):
-            glaive.write_dataset(ROWS, tmp_path / "t", mode="append")
-        (tmp_path / "t/_versions/latest_version_hint.json").write_text('{"version":1}')
-        assert glaive.dataset(f"{url}/t").version == 3
+        hint = tmp_path / "t/_versions/latest_version_hint.json"
+        for newest in range(1, 9):
+            glaive.write_dataset(ROWS.slice(0, 1), tmp_path / "t", mode="append")
+            for hinted in range(1, newest + 1):
+                hint.write_text(f'{{"version":{hinted}}}')
+                assert glaive.dataset(f"{url}/t").version == newest
+
+    def test_a_server_with_an_answer_for_every_name_is_asked_a_few_times(self) -> None:
+        with listening() as stranger:
+            stranger.content = b'{"version":1}'
+            with pytest.raises(glaive.GlaiveError, match="is not a Lance manifest"):
+                glaive.dataset(f"{stranger.url}/t")
+            assert len(stranger.asked) < 140
 
 
 @pytest.mark.interop

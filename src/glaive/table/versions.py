@@ -171,25 +171,37 @@ def _registered(store: ObjectStore) -> ManifestLocation | None:
 
 
 def _unlisted(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version on a web server: the one that the hint names, or a later one."""
+    """The newest version on a web server: the one that the hint names, or a later one.
+
+    Later ones are looked for in steps that double, then halve: 128 requests at most, also where a
+    server has an answer for every name.
+    """
     if not store.uri.startswith(("http://", "https://")):
         return None
     version = read_hint(store)
-    found: ManifestLocation | None = None
-    while version is not None:
-        for scheme in ("V2", "V1") if found is None else (found.scheme,):
-            path = manifest_path(version, scheme)
-            try:
-                if not store.head(path).size:
-                    continue
-            except ObjectNotFoundError:
-                continue
-            found = ManifestLocation(version, path, scheme)
-            break
+    if version is None:
+        return None
+    schemes: tuple[NamingScheme, ...] = ("V2", "V1")
+    scheme = next((one for one in schemes if _is_there(store, version, one)), None)
+    if scheme is None:
+        return None
+    step, ahead = 1, True
+    while step:
+        later = version + step
+        if later < DETACHED and _is_there(store, later, scheme):
+            version = later
         else:
-            return found
-        version += 1
-    return None
+            ahead = False
+        step = step * 2 if ahead else step // 2
+    return ManifestLocation(version, manifest_path(version, scheme), scheme)
+
+
+def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
+    """Whether a version has a manifest that is finished. One request."""
+    try:
+        return store.head(manifest_path(version, scheme)).size > 0
+    except ObjectNotFoundError:
+        return False
 
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
