@@ -136,3 +136,21 @@ def test_several_paths_are_refused() -> None:
 def test_a_place_in_the_memory_of_one_process_is_refused() -> None:
     with pytest.raises(OptionError, match="memory of one process"):
         from_spark({"path": "memory://t"})
+
+
+@pytest.mark.parametrize("name", ["columns", "encoding_options", "base_store_params"])
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" + "9" * 6000 + "]"])
+def test_json_without_end_is_refused(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name}: "):
+        from_spark({"path": "/t", name: text})
+
+
+def test_a_number_of_more_digits_than_any_count_has_is_refused() -> None:
+    with pytest.raises(OptionError, match="option version: expected a whole number"):
+        from_spark({"path": "/t", "version": "9" * 5000})
+
+
+def test_text_that_is_no_json_is_not_shown_as_it_may_hold_credentials() -> None:
+    with pytest.raises(OptionError, match="not JSON") as failed:
+        from_spark({"path": "/t", "base_store_params": '{"s3://b": {"token": "hidden"'})
+    assert "hidden" not in str(failed.value)

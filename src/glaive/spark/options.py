@@ -204,7 +204,8 @@ def _uri(options: Mapping[str, str]) -> str:
 
 
 def _count(name: str, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) == 0:
+    digits = text.strip()
+    if not (digits.isdecimal() and len(digits) < 20 and int(digits)):
         raise OptionError(f"option {name}: expected a whole number above 0, found {text!r}")
     return int(text)
 
@@ -215,12 +216,17 @@ def _flag(name: str, text: str) -> bool:
     return text.strip().lower() == "true"
 
 
+def _json(name: str, text: str) -> Any:
+    """What a text says as JSON; the text may hold credentials, so no message shows it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # also of numbers and nesting without end
+        raise OptionError(f"option {name}: not JSON ({error})") from None
+
+
 def _names(name: str, text: str) -> tuple[str, ...]:
     if text.lstrip().startswith("["):
-        try:
-            names = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise OptionError(f"option {name}: not a JSON list ({error}): {text!r}") from error
+        names = _json(name, text)
         if not all(isinstance(part, str) for part in names):
             raise OptionError(f"option {name}: expected a list of names, found {text!r}")
     else:
@@ -233,10 +239,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
 def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
     if not text.lstrip().startswith("{"):
         return _names(name, text)
-    try:
-        pairs = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise OptionError(f"option {name}: not a JSON object ({error}): {text!r}") from error
+    pairs = _json(name, text)
     if not pairs or not all(isinstance(one, str) for one in pairs.values()):
         raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
     found: dict[str, str] = pairs
@@ -254,10 +257,7 @@ def _schema(name: str, text: str) -> pa.Schema:
 
 
 def _mappings(name: str, text: str) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise OptionError(f"option {name}: not JSON ({error})") from error
+    given = _json(name, text)
     if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):
         raise OptionError(f"option {name}: expected an object of objects, {JSON_OPTIONS[name]}")
     return given
