@@ -222,25 +222,37 @@ def test_small_fragments_that_say_more_rows_than_they_have_are_damage(tmp_path: 
         assert "4294967296" in refused_within_bounds(tmp_path / "t", operation)
 
 
-def test_rows_that_are_all_alike_are_added_to_in_windows(tmp_path: Path) -> None:
-    """A file may well hold millions of rows in a few bytes; its deleted rows take none either."""
-    rows = 2_500_000
+def repeat(place: Path, rows: int, *, stable: bool = False) -> None:
+    """A dataset of so many rows, which are all alike; two of them are deleted."""
     table = pa.table({"one": pa.array(np.ones(1000, np.int64))})
-    glaive.write_dataset(table, tmp_path / "t", data_storage_version="2.2")
-    dataset = glaive.dataset(tmp_path / "t")
-    dataset.delete("_rowid IN (1, 999)")
+    glaive.write_dataset(table, place, data_storage_version="2.2", enable_stable_row_ids=stable)
+    glaive.dataset(place).delete("_rowid IN (1, 999)")
 
     def lie(descriptor: Any, columns: list[Any]) -> None:
         descriptor.length = columns[0].pages[0].length = rows
 
-    (file,) = (tmp_path / "t" / "data").iterdir()
+    (file,) = (place / "data").iterdir()
     file.write_bytes(rewritten_file(file.read_bytes(), lie))
 
     def change(_wire: Any, fragments: list[Any]) -> None:
-        fragments[0].physical_rows = rows
         fragments[0].files[0].file_size_bytes = file.stat().st_size
 
-    rewrite(tmp_path / "t", change)
+    claim(place, rows)
+    rewrite(place, change)
+
+
+@pytest.mark.parametrize("name", ["columns by join", "a compaction"])
+def test_numbers_of_billions_of_rows_are_not_held_at_once(tmp_path: Path, name: str) -> None:
+    """The file has them, in a few bytes; a number for each of them would take gigabytes."""
+    repeat(tmp_path / "t", 2**32, stable=True)
+    message = refused_within_bounds(tmp_path / "t", READ_ALL[name])
+    assert "row ids or versions of 4294967296 rows of one fragment" in message
+
+
+def test_rows_that_are_all_alike_are_added_to_in_windows(tmp_path: Path) -> None:
+    """A file may well hold millions of rows in a few bytes; its deleted rows take none either."""
+    rows = 2_500_000
+    repeat(tmp_path / "t", rows)
     dataset = glaive.dataset(tmp_path / "t")
     dataset.add_columns({"two": "one + 1"})  # loads what it needs
     tracemalloc.start()

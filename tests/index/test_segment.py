@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.damage import rewritten
 
 import glaive
 from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError
@@ -54,6 +56,23 @@ def test_files_come_back_with_metadata_and_buffers(store: ObjectStore, version: 
     assert file.metadata == {"own": "kept", "more": "text", "nulls": "1"}
     assert file.buffer(file.number("nulls")).to_pybytes() == b"some bytes"
     assert file.num_rows == 2
+
+
+def test_a_file_of_far_more_rows_than_bytes_is_refused_before_it_is_read(
+    tmp_path: Path, store: ObjectStore
+) -> None:
+    writer = SegmentWriter(store, FormatVersion(2, 2))
+    writer.write("a.lance", pa.table({"ids": pa.array([7] * 100, pa.uint64())}))
+    segment = segment_of(writer)
+    assert segment.open("a.lance").num_rows == 100
+
+    def change(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.length = columns[0].pages[0].length = 2**28
+
+    path = tmp_path / segment.folder / "a.lance"
+    path.write_bytes(rewritten(path.read_bytes(), change))
+    with pytest.raises(CorruptFileError, match=r"rows of an index file.*268435456"):
+        segment.open("a.lance")
 
 
 @pytest.mark.spec("segment-2")

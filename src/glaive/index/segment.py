@@ -37,6 +37,9 @@ __all__ = ["IndexFile", "IndexFileWriter", "Segment", "SegmentWriter", "file_ver
 
 Entry = table_pb2.IndexMetadata
 
+_FEW_ROWS, _ROWS_PER_BYTE = 1 << 20, 256
+"""Rows of a small file, or of a byte, at most: they differ, unlike those of a page of one value."""
+
 
 def file_version_of(data_format: FormatVersion) -> str:
     """Format version of the index files of a dataset: that of its data files, from 2.0 on."""
@@ -44,11 +47,19 @@ def file_version_of(data_format: FormatVersion) -> str:
 
 
 class IndexFile:
-    """One file of a segment, opened."""
+    """One file of a segment, opened; damage if its bytes cannot hold as many rows as it says."""
 
     def __init__(self, store: ObjectStore, path: str, size: int | None = None) -> None:
         self._file: FileReader = open_reader(store, path, size=size)
         self.path = store.full(path)
+        most = max(_FEW_ROWS, _ROWS_PER_BYTE * self._file.reader.size)
+        if self._file.num_rows > most:
+            raise CorruptFileError(
+                "rows of an index file",
+                expected=f"at most {most} in {self._file.reader.size} bytes",
+                found=f"{self._file.num_rows}",
+                where=self.path,
+            )
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -30,6 +30,9 @@ __all__ = [
     "with_covered",
 ]
 
+_MOST_FRAGMENTS = 1 << 20
+"""Fragments under one segment: they are listed, and few bytes can stand for billions."""
+
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
@@ -55,10 +58,10 @@ def covered_fragments(entry: Entry) -> frozenset[int] | None:
             found=str(error),
             where="the index section",
         ) from error
-    if len(bitmap) > 10_000_000:
+    if len(bitmap) > _MOST_FRAGMENTS:
         raise CorruptFileError(
             f"fragments of index {entry.name!r}",
-            expected="at most 10000000",
+            expected=f"at most {_MOST_FRAGMENTS}",
             found=f"{len(bitmap)}",
             where="the index section",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,19 @@ def test_documents_ignored_by_fragment_are_not_brought_back() -> None:
     segment, out = written(ignored=BitMap([3]))
     assert Inverted().remap(segment, moved([0]), out) == Remade()
     assert opened(out, "metadata.lance").read() == segment.open("metadata.lance").read()
+
+
+def test_fragments_whose_documents_are_ignored_are_not_listed() -> None:
+    """A few bytes can stand for billions of them."""
+    everywhere = BitMap(range(2, 2**22))
+    everywhere.run_optimize()
+    segment, out = written(ignored=everywhere)
+    tracemalloc.start()
+    try:
+        assert Inverted().remap(segment, moved([0]), out) == Remade()
+        assert tracemalloc.get_traced_memory()[1] < 16_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("partitions", ["[7", "[-1]", "[7, 7]", '["a"]', "[[7]]"])

@@ -15,6 +15,7 @@ from glaive.arrow.chunked import join_batches, join_column
 from glaive.dataset.columns.column_files import physical_rows, view_of
 from glaive.dataset.writing.source import read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.format.rowids import check_at_once
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system import ROW_ADDRESS, ROW_ID, SystemColumns
 
@@ -109,6 +110,7 @@ class Lookup:
         fragment = snapshot.manifest.fragment(position)
         if self.left in _SYSTEM:
             snapshot.check_rows(fragment)
+            check_at_once(fragment.physical_rows, snapshot.manifest.where)
             live = snapshot.live_rows(fragment)
             rows = np.arange(fragment.physical_rows if live is None else live.count)
             rows = rows if live is None else live.physical(rows)

@@ -22,6 +22,7 @@ from glaive.file.versions import PROFILES
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.rowids import (
+    check_at_once,
     concatenate_row_ids,
     encode_row_ids,
     encode_version_array,
@@ -86,6 +87,10 @@ def rewrite(
     # Writers of such pages take text with the dictionaries that it was read with.
     coded = getattr(PROFILES[target.version], "pages", None) == "layouts"
     pieces = make_query(Views(dataset.snapshot), reading).pieces(coded=coded)
+    stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
+    if stable or addressed:  # told before the rows are written
+        for one in old:
+            check_at_once(one.physical_rows, manifest.where)
     new = write_fragments(
         dataset.store,
         _together(pieces),
@@ -96,10 +101,10 @@ def rewrite(
         coded=coded,
     )
     new = [one for one in new if one.physical_rows]
-    if manifest.uses(Feature.STABLE_ROW_IDS):
+    if stable:
         new = _with_lineage(dataset, old, new)
     moved = b""
-    if any_holds_addresses(manifest):
+    if addressed:
         moved = addresses_left(dataset, old)
     metrics = CompactionMetrics(
         fragments_removed=len(old),

@@ -6,6 +6,7 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import ClassVar
 
 from glaive.errors import CorruptFileError
@@ -40,7 +41,7 @@ class Inverted(IndexKind):
         known = file.metadata.get("token_set_format", "arrow") in _FORMATS
         if form is None or not known or "partitions" not in file.metadata:
             return None
-        if not moved.touched.isdisjoint(_ignored(file)):
+        if _ignores_any(file, moved.touched):
             # Documents that are ignored by fragment would be found again elsewhere.
             return None
         out.copy(segment, METADATA)
@@ -65,19 +66,22 @@ def _partitions(file: IndexFile) -> list[int]:
     return numbers
 
 
-def _ignored(file: IndexFile) -> frozenset[int]:
-    """Fragments whose documents are ignored."""
+def _ignores_any(file: IndexFile, fragments: Iterable[int]) -> bool:
+    """Whether the documents of one of these fragments are ignored.
+
+    The fragments in the bitmaps are not listed: a few bytes can stand for billions.
+    """
     if _IGNORED not in file.schema.names or not file.num_rows:
-        return frozenset()
+        return False
     from pyroaring import BitMap
 
-    fragments: set[int] = set()
+    sought, found = BitMap(fragments), False
     for one in file.read([_IGNORED])[_IGNORED].to_pylist():
         try:
-            fragments.update(BitMap.deserialize(one) if one else ())
+            found |= bool(one) and sought.intersect(BitMap.deserialize(one))
         except (ValueError, IndexError, TypeError) as error:
             raise _corrupt(_IGNORED, str(error), file) from error
-    return frozenset(fragments)
+    return found
 
 
 def _corrupt(what: str, found: str, file: IndexFile) -> CorruptFileError:
