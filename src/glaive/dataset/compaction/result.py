@@ -103,7 +103,7 @@ def read_json(text: str, what: str, make: Callable[[Any], T]) -> T:
     """
     try:
         return make(json.loads(text))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise OptionError(f"expected the JSON of a {what}, found {text!r:.80} ({error})") from error
 
 

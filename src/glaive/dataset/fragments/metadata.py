@@ -162,7 +162,7 @@ class FragmentMetadata:
                 last_updated_at_version_meta=_read_versions(changed),
                 overlays=[_overlay(one) for one in found.get("overlays") or ()],
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (RecursionError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise OptionError(
                 f"expected a fragment as to_json() gives it, found {json_data!r:.80} ({error})"
             ) from error
