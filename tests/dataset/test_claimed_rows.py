@@ -111,6 +111,7 @@ def refused_within_bounds(place: Path, operation: Callable[[LanceDataset], objec
     return str(caught.value)
 
 
+@pytest.mark.spec("frag-6")
 @pytest.mark.parametrize("rows", [21, 2**24, 2**32])
 @pytest.mark.parametrize("name", READ_ALL)
 def test_more_rows_than_the_files_have_are_damage(place: Path, name: str, rows: int) -> None:

@@ -107,7 +107,9 @@ def test_slots_without_bytes_are_not_made_without_bound() -> None:
     others = Validity(count, np.array([5, 9]))
     together = Validity.of_all([few, others, few], count)
     assert together.valid_count == 1
-    assert together.flags_at(np.array([5, count - 1])).tolist() == [False, True]  # type: ignore[union-attr]
+    flags = together.flags_at(np.array([5, count - 1]))
+    assert flags is not None
+    assert flags.tolist() == [False, True]
     with pytest.raises(UnsupportedFeatureError, match=f"{count} values, nearly all of them null"):
         few.flags(0, count)
     lists = ListSlots(np.array([7]), np.array([0, 3]))

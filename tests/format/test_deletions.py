@@ -181,6 +181,7 @@ def test_a_batch_that_is_listed_often_is_read_once_at_most(compression: str | No
     assert used < 50 * data.size
 
 
+@pytest.mark.spec("del-6")
 @pytest.mark.parametrize("count", [None, 10, 2**31])
 def test_a_bitmap_of_billions_of_rows_is_counted_before_they_are_listed(count: int | None) -> None:
     runs = BitMap(range(2**31))

@@ -312,6 +312,7 @@ DATA, URI = ("data", "large_binary"), ("uri", "string")
 PART = (("position", "uint64"), ("size", "uint64"))
 
 
+@pytest.mark.spec("blob-second-5")
 @pytest.mark.parametrize("members", [(DATA, URI), (DATA, URI, *PART)])
 def test_blob_columns_have_their_members(members: tuple[tuple[str, str], ...]) -> None:
     (found,) = LanceSchema.from_wire(blob(*members)).fields

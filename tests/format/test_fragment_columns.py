@@ -78,6 +78,7 @@ def test_rows_are_counted_as_the_fragments_say(made: list[table_pb2.DataFragment
         assert columns.count_rows() == expected
 
 
+@pytest.mark.spec("frag-5")
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize(
     ("field", "number"),

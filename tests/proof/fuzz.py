@@ -35,6 +35,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 from tests.damage import damaged, edited
+from tests.damaged_tables import Trial as FieldTrial
+from tests.damaged_tables import trials
 from tests.file.test_damage import SOME, VERSIONS, _read_everything, _write
 
 import glaive
@@ -199,11 +201,37 @@ def a_dataset(folder: Path, rng: np.random.Generator) -> str:
     manifests = [path for path in files if path.suffix == ".manifest"]
     chosen = manifests if rng.random() < 0.5 else files
     changed_file(chosen[int(rng.integers(len(chosen)))], rng)
+    return f"dataset {kind}, {used(place, rng)}"
+
+
+@cache
+def fields_of(kind: str) -> dict[str, list[FieldTrial]]:
+    """Every field of the metadata of a dataset with another value, by what it belongs to."""
+    parts: dict[str, list[FieldTrial]] = {}
+    for one in trials(dataset_files(kind)):
+        parts.setdefault(one.part, []).append(one)
+    return parts
+
+
+def a_field(folder: Path, rng: np.random.Generator) -> str:
+    """Give one field of the metadata of a dataset an extreme value; read it, and change it."""
+    kind = str(rng.choice(KINDS))
+    place = folder / "hurt.lance"
+    shutil.copytree(dataset_files(kind), place)
+    parts = fields_of(kind)
+    some = parts[sorted(parts)[int(rng.integers(len(parts)))]]
+    one = some[int(rng.integers(len(some)))]
+    (place / one.path).write_bytes(one.content())
+    return f"field of {one.part.split('/')[0]}, {used(place, rng)}"
+
+
+def used(place: Path, rng: np.random.Generator) -> str:
+    """Read a dataset in every way, and change it in one; what came of it."""
     outcomes = ["read"]
     try:
         dataset = glaive.dataset(place)
     except GlaiveError:
-        return f"dataset {kind}, not opened"
+        return "not opened"
     for read in READS:
         try:
             read(dataset)
@@ -214,10 +242,10 @@ def a_dataset(folder: Path, rng: np.random.Generator) -> str:
         outcomes.append("changed")
     except GlaiveError:
         outcomes.append("not changed")
-    return f"dataset {kind}, {', '.join(outcomes)}"
+    return ", ".join(outcomes)
 
 
-TRIALS: list[Trial] = [a_data_file, a_dataset]
+TRIALS: list[Trial] = [a_data_file, a_dataset, a_field]
 
 
 def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
