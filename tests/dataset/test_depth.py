@@ -54,7 +54,7 @@ def rewrite(place: Path, change: Callable[[Any], object], more: bytes = b"") -> 
 
 
 def nested(make: Callable[[pa.DataType], pa.DataType], levels: int) -> pa.DataType:
-    kind = pa.int32()
+    kind: pa.DataType = pa.int32()
     for _ in range(levels):
         kind = make(kind)
     return kind

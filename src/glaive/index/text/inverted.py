@@ -76,7 +76,8 @@ def _ignores_any(file: IndexFile, fragments: Iterable[int]) -> bool:
     from pyroaring import BitMap
 
     sought, found = BitMap(fragments), False
-    for one in file.read([_IGNORED])[_IGNORED].to_pylist():
+    bitmaps: list[Any] = file.read([_IGNORED])[_IGNORED].to_pylist()
+    for one in bitmaps:
         try:
             found |= bool(one) and sought.intersect(BitMap.deserialize(one))
         except (ValueError, IndexError, TypeError) as error:
