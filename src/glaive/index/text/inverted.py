@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
