@@ -16,9 +16,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import as_buffer, pack_flags
 from glaive.errors import CapacityError
 
-__all__ = ["MAX_OFFSET", "batch_parts", "in_parts", "row_weights", "too_large", "weight"]
+__all__ = [
+    "MAX_OFFSET",
+    "array_part",
+    "batch_parts",
+    "in_parts",
+    "row_weights",
+    "too_large",
+    "weight",
+]
 
 T = TypeVar("T")
 Int64s = NDArray[np.int64]
@@ -63,8 +72,35 @@ def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T
 
 
 def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
-    """What ``work`` makes of a record batch, or of slices of it; see :func:`in_parts`."""
-    return in_parts(lambda start, stop: work(batch.slice(start, stop - start)), 0, batch.num_rows)
+    """What ``work`` makes of a record batch, or of parts of it; see :func:`in_parts`."""
+
+    def part(start: int, stop: int) -> T:
+        if stop - start == batch.num_rows:
+            return work(batch)
+        columns = [array_part(column, start, stop) for column in batch.columns]
+        return work(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
+
+    return in_parts(part, 0, batch.num_rows)
+
+
+def array_part(array: Any, start: int, stop: int) -> Any:
+    """Rows ``start`` to ``stop`` of an array, without a copy of its values.
+
+    Large texts begin at offset 0, where Arrow casts them to a type with offsets of 32 bits.
+    """
+    part = array[start:stop]
+    if not (pa.types.is_large_string(part.type) or pa.types.is_large_binary(part.type)):
+        return part
+    _, offsets, data = part.buffers()
+    if not len(part) or data is None or data.size <= MAX_OFFSET:
+        return part
+    ends = np.frombuffer(offsets, "<i8", len(part) + 1, part.offset * 8)
+    first, last = int(ends[0]), int(ends[-1])
+    validity = None
+    if part.null_count:
+        validity = pack_flags(part.is_valid().to_numpy(zero_copy_only=False))
+    buffers = [validity, as_buffer(ends - first), data.slice(first, last - first)]
+    return pa.Array.from_buffers(part.type, len(part), buffers, part.null_count)
 
 
 def _parts(work: Callable[[int, int], T], cuts: Sequence[int]) -> Iterator[T]:

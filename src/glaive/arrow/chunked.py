@@ -7,7 +7,7 @@ Arrow joins the chunks of a column first, and ``combine_chunks`` joins them all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from glaive.errors import CapacityError
 __all__ = ["decode_large", "join_batches", "join_column", "join_large", "one_array", "take_rows"]
 
 Int64s = NDArray[np.int64]
+
+_CHUNK_WEIGHT: Final = 2**28
+"""Bytes and items of the chunks of rows that do not fit one array: bounds copies on the way."""
 
 
 def take_rows(table: pa.Table, positions: Int64s, *, distinct: bool = False) -> pa.Table:
@@ -123,7 +126,7 @@ def _take_chunks(column: Any, positions: Int64s, times: int) -> Any:
         return _taken(column, positions)
     arrays, start = [], 0
     while start < len(positions):
-        limit = MAX_OFFSET + (int(sums[start - 1]) if start else 0)
+        limit = _CHUNK_WEIGHT + (int(sums[start - 1]) if start else 0)
         stop = max(start + 1, int(np.searchsorted(sums, limit, side="right")))
         arrays.append(_gather(column, positions[start:stop]))
         start = stop

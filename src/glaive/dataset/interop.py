@@ -17,6 +17,7 @@ from pyarrow.fs import LocalFileSystem
 from glaive.dataset.reading import Reading
 from glaive.dataset.scanner import Scanner
 from glaive.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+from glaive.scan.take import take_from
 
 __all__ = ["ArrowDataset", "SqlQuery", "SqlQueryBuilder"]
 
@@ -119,11 +120,14 @@ class ArrowDataset(pads.FileSystemDataset):
             columns = options.pop("columns", None)
             if not options:
                 return self._opened.take(indices, columns)
-        return self.to_table(*args, **options).take(indices)
+        return take_from(self.to_table(*args, **options), indices)
 
     def sort_by(self, sorting: Any, **options: Any) -> pads.InMemoryDataset:
         """All rows, sorted, in memory; arguments as Arrow has them."""
-        return _in_memory(self.to_table().sort_by(sorting, **options))
+        table = self.to_table()
+        keys = [(sorting, "ascending")] if isinstance(sorting, str) else sorting
+        order = pc.sort_indices(table, options=pc.SortOptions(keys, **options))
+        return _in_memory(take_from(table, order))
 
     def join(
         self, right_dataset: Any, keys: Any, *args: Any, **options: Any

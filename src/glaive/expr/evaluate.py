@@ -22,7 +22,7 @@ from glaive.expr.functions import registry
 from glaive.expr.lists import element
 from glaive.expr.patterns import like
 from glaive.expr.repeat import repeat
-from glaive.expr.sizes import has_offsets, reserve, scalar_bytes
+from glaive.expr.sizes import reserve, scalar_bytes, varies
 from glaive.expr.tree import Node
 from glaive.format.fields import split_path
 
@@ -217,7 +217,7 @@ def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
     arguments = [_not_viewed(evaluate(one, batch)) for one in node.arguments]
     constants = sum(scalar_bytes(one) for one in arguments if isinstance(one, pa.Scalar))
-    if constants and has_offsets(node.type):
+    if constants and varies(node.type):
         reserve(node.name, constants * batch.num_rows, batch.num_rows, node.type)
     try:
         return function.evaluate(arguments, batch.num_rows, node.type)

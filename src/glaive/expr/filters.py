@@ -25,7 +25,7 @@ from glaive.expr.evaluate import values
 from glaive.expr.fold import simplify
 from glaive.expr.parse import parse
 from glaive.expr.render import render
-from glaive.expr.sizes import has_offsets, scalar_bytes
+from glaive.expr.sizes import scalar_bytes, varies
 from glaive.expr.split import Test, conjuncts, merged, one_column, paths
 from glaive.expr.tree import Literal, Node, walk
 from glaive.format.fields import LanceSchema
@@ -144,7 +144,7 @@ class Value:
     @property
     def constant_bytes(self) -> int:
         """Bytes of constants that may be in every value."""
-        if not has_offsets(self.type):
+        if not varies(self.type):
             return 0
         literals = (one for one in walk(self.expression) if isinstance(one, Literal))
         return sum(scalar_bytes(one.scalar()) for one in literals)
@@ -160,12 +160,12 @@ class Value:
             One array does not hold the values: take fewer rows.
         """
         try:
-            if has_offsets(self.type):
+            if varies(self.type):
                 return self._values(batch)
             # The values are small, whatever they are made of.
             found: pa.Array = concat_arrays(list(batch_parts(self._values, batch)))
         except CapacityError as error:
-            if batch.num_rows > 1 and has_offsets(self.type):
+            if batch.num_rows > 1 and varies(self.type):
                 raise
             raise _too_large(self.text, error) from None
         return found

@@ -17,6 +17,7 @@ from glaive.expr import tree
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
+from glaive.expr.sizes import scalar_bytes
 from glaive.expr.tree import Literal, Node
 from glaive.expr.uncast import uncast
 
@@ -33,6 +34,9 @@ _OPPOSITE = {
     "IS DISTINCT FROM": "IS NOT DISTINCT FROM",
     "IS NOT DISTINCT FROM": "IS DISTINCT FROM",
 }
+_MOST_FOLDED = 8 << 20
+"""Bytes of a constant that is worked out beforehand: larger ones are made when they are used."""
+
 _UNKNOWN = Literal(None, pa.bool_())
 _FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
 
@@ -96,7 +100,8 @@ def _constant(node: Node, *operands: Node) -> Node:
     if not all(isinstance(one, Literal) for one in operands):
         return node
     try:
-        return Literal.of(values(node, _one_row())[0], at=node.at)
+        found = values(node, _one_row())[0]
+        return Literal.of(found, at=node.at) if scalar_bytes(found) <= _MOST_FOLDED else node
     except (FilterError, CapacityError):
         return node  # an error of the rows that ask for it
 

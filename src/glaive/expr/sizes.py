@@ -1,7 +1,7 @@
 """How many bytes an expression makes for some rows: asked before they are made.
 
 A constant of a megabyte beside a column of a million rows would be a terabyte of text, and
-offsets of 32 bits would wrap around on the way. What needs more than ``MOST_BYTES`` for
+offsets of 32 bits would wrap around on the way. What needs more than ``AT_A_TIME`` for
 several rows raises ``CapacityError``, which says in how many parts the rows should be worked
 on; see :func:`glaive.arrow.capacity.in_parts`.
 """
@@ -16,10 +16,22 @@ import pyarrow as pa
 from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
 from glaive.errors import CapacityError
 
-__all__ = ["MOST_BYTES", "bytes_of", "has_offsets", "largest", "reserve", "scalar_bytes"]
+__all__ = [
+    "AT_A_TIME",
+    "MOST_BYTES",
+    "bytes_of",
+    "has_offsets",
+    "largest",
+    "reserve",
+    "scalar_bytes",
+    "varies",
+]
+
+AT_A_TIME: Final = 2**26
+"""Bytes made at a time for several rows. Several threads may do so at the same time."""
 
 MOST_BYTES: Final = 2**28
-"""Bytes made at a time for several rows; and of one value that is made up from nothing."""
+"""Bytes of one value that is made of little: by padding, by repeating."""
 
 
 def reserve(what: str, size: int, rows: int, kind: Any = None) -> None:
@@ -38,12 +50,12 @@ def reserve(what: str, size: int, rows: int, kind: Any = None) -> None:
         Fewer rows at a time should be worked on; or there is one row, and its value does not
         fit one array.
     """
-    if size <= MOST_BYTES:
+    if size <= AT_A_TIME:
         return
     if rows > 1:
         raise CapacityError(
-            f"{what} makes {size} bytes for {rows} rows, at most {MOST_BYTES} at a time",
-            parts=min(rows, -(-size // MOST_BYTES)),
+            f"{what} makes {size} bytes for {rows} rows, at most {AT_A_TIME} at a time",
+            parts=min(rows, -(-size // AT_A_TIME)),
         )
     if size > MAX_OFFSET and has_offsets(kind):
         raise CapacityError(
@@ -54,7 +66,7 @@ def reserve(what: str, size: int, rows: int, kind: Any = None) -> None:
 
 def scalar_bytes(value: Any) -> int:
     """Bytes of a constant each time it is written out; 0 for those of a few bytes."""
-    if not value.is_valid or not _varies(value.type):
+    if not value.is_valid or not varies(value.type):
         return 0
     if isinstance(value, pa.StringScalar | pa.BinaryScalar):
         return int(value.as_buffer().size)
@@ -88,7 +100,7 @@ def has_offsets(kind: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _varies(kind: Any) -> bool:
+def varies(kind: Any) -> bool:
     """Whether values of a type have no fixed size of a few bytes."""
     types = pa.types
     plain = types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind)

@@ -28,7 +28,7 @@ from glaive.scan.fragment import BoundFragment
 from glaive.scan.small_takes import take_small
 from glaive.scan.view import View
 
-__all__ = ["positions", "take", "take_physical"]
+__all__ = ["positions", "take", "take_from", "take_physical"]
 
 Int64s = NDArray[np.int64]
 _Job = tuple[int, Int64s]
@@ -105,6 +105,14 @@ def take(view: View, given: object) -> pa.Table:
         bound = view.for_taking(first, rows)
         return _as_table(view, _in_parts(partial(_take_wide, bound), rows))
     return _take_many(view, wanted, starts)
+
+
+def take_from(table: pa.Table, given: object) -> pa.Table:
+    """Rows of a table in memory at these positions; see :func:`take`."""
+    wanted = positions(given)
+    if len(wanted):
+        _check(int(wanted.min()), int(wanted.max()), np.array([0, table.num_rows]))
+    return take_rows(table, wanted)
 
 
 def _take_one(view: View, row: int) -> pa.Table:

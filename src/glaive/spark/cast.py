@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.dictionaries import decoded
 from glaive.errors import SchemaError
 
 __all__ = ["conform", "is_list"]
@@ -192,7 +193,7 @@ def _plain(array: Any) -> Any:
     if isinstance(array.type, pa.BaseExtensionType):
         return array.storage
     if pa.types.is_dictionary(array.type):
-        return array.dictionary_decode()
+        return decoded(array)
     return None
 
 

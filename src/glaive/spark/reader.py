@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from glaive.arrow.capacity import batch_parts
 from glaive.errors import FilterError
 from glaive.spark.cast import conform
 from glaive.spark.frame import frame_schema, open_dataset, places
@@ -85,14 +87,11 @@ class LanceReader(DataSourceReader):
             range_before=(offset, offset + rows),
             batch_size=batch_size,
         )
+        truncate = self.options.allow_truncation
+        cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
         for batch in scanner.to_batches():
             for piece in _pieces(batch):
-                yield conform(
-                    piece,
-                    expected,
-                    allow_truncation=self.options.allow_truncation,
-                    writing=False,
-                )
+                yield from batch_parts(cast, piece)
 
     @property
     def filter(self) -> str | None:

@@ -16,12 +16,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from glaive.arrow.capacity import batch_parts
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.write import write_fragments
 from glaive.errors import (
@@ -161,9 +163,10 @@ class LanceArrowWriter(DataSourceArrowWriter):
         """
         job, target = self.job, self.job.schema.to_arrow()
         truncate = job.options.allow_truncation
+        cast = partial(conform, schema=target, allow_truncation=truncate, writing=True)
         fragments = write_fragments(
             open_root(job.options.uri, job.options.storage),
-            (conform(batch, target, allow_truncation=truncate, writing=True) for batch in iterator),
+            (part for batch in iterator for part in batch_parts(cast, batch)),
             job.schema,
             _file_options(job.options),
             job.storage_version,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.capacity import in_parts, too_large
+from glaive.arrow.capacity import array_part, in_parts, too_large
 from glaive.arrow.extensions import is_json, to_type
 from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
 from glaive.dataset.writing.source import Rows
@@ -166,7 +166,10 @@ def _cast(array: Any, field: pa.Field) -> Any:
 
 
 def _cast_parts(array: Any, field: pa.Field) -> Iterable[Any]:
-    return in_parts(lambda start, stop: _cast_array(array[start:stop], field), 0, len(array))
+    def cast(start: int, stop: int) -> Any:
+        return _cast_array(array_part(array, start, stop), field)
+
+    return in_parts(cast, 0, len(array))
 
 
 def _cast_array(array: Any, field: pa.Field) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.jsonb import decode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.jsonb_views import FALSE, NUMBER, OBJECT, STRING, TRUE, JsonItems
@@ -43,7 +44,7 @@ def texts_of(items: JsonItems, *, quoted: bool = False) -> Any:
         decode_jsonb(others, "a JSON column"),
     ]
     places = [np.flatnonzero(some) for some in (strings, whole, floats, rest)]
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
+    return concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places))))
 
 
 def _small_whole(items: JsonItems) -> tuple[Any, Any]:

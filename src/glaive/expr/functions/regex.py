@@ -28,7 +28,7 @@ from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import Characters, count_rows, grown, spread
-from glaive.expr.sizes import MOST_BYTES, bytes_of
+from glaive.expr.sizes import AT_A_TIME, bytes_of
 
 __all__: list[str] = []
 
@@ -188,7 +188,7 @@ def _replace(*arguments: Any) -> Any:
         # Matches of a text are apart from each other: a group is no longer than all of them.
         size = bytes_of(text, len(text)) * (1 + written.count("\\"))
         size += len(written.encode()) * len(text)
-        if most is None and (size + len(text)) * len(written) > MOST_BYTES:
+        if most is None and (size + len(text)) * len(written) > AT_A_TIME:
             count = partial(pc.count_substring_regex, text, pattern.text)
             matches = pc.sum(_run(count, source, text, pattern)).as_py() or 0
             size += int(matches) * len(written.encode())

@@ -33,7 +33,7 @@ from glaive.expr.functions.values import (
     grown,
     spread,
 )
-from glaive.expr.sizes import MOST_BYTES, bytes_of, reserve, scalar_bytes
+from glaive.expr.sizes import AT_A_TIME, bytes_of, reserve, scalar_bytes
 
 __all__: list[str] = []
 
@@ -212,7 +212,7 @@ def _replaced_type(counted: Any) -> Any:
 def _replace(text: Any, pattern: Any, other: Any) -> Any:
     if constant(pattern) and constant(other) and pattern.as_py() and other.is_valid:
         size, added = bytes_of(text, len(text)), scalar_bytes(other)
-        if size * (1 + added) > MOST_BYTES:
+        if size * (1 + added) > AT_A_TIME:
             size += added * int(pc.sum(pc.count_substring(text, pattern.as_py())).as_py() or 0)
         replace = partial(pc.replace_substring, pattern=pattern.as_py(), replacement=other.as_py())
         return grown("replace", replace, text, size)

@@ -160,10 +160,6 @@ class LeafReader:
         return np.concatenate([np.empty(0, np.int64), *found]) if len(found) != 1 else found[0]
 
     def _joined(self, arrays: list[Any]) -> Any:
-        if len(arrays) == 1:
-            return arrays[0]
-        if pa.types.is_dictionary(self._kind):
-            return pa.chunked_array(arrays).unify_dictionaries().combine_chunks()
         return concat(arrays)
 
     def _restored(self, back: Rows | None, arrays: list[Any]) -> Any:

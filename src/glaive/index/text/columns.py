@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
+from glaive.arrow.capacity import MAX_OFFSET
+from glaive.arrow.chunked import one_array
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.text.postings import Elements
 from glaive.kernels._tier import as_array, as_buffer
@@ -45,7 +47,7 @@ def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
 
 def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Ints, Any]:
     """Where each list of a column begins among all elements, and those."""
-    array: Any = rows[name].combine_chunks()
+    array: Any = one_array(rows[name])
     if not pa.types.is_list(array.type):
         raise _other(name, array.type, file)
     if array.null_count:
@@ -65,6 +67,8 @@ def bytes_array(elements: Elements) -> Any:
 
 def lists_array(starts: Ints, values: Any, kind: pa.DataType) -> pa.Array:
     """An array of lists that begin at ``starts``."""
+    if len(starts) and int(starts[-1]) > MAX_OFFSET:
+        raise CapacityError.of(int(starts[-1]), f"items of {kind}", where="an index")
     found: Any = pa.ListArray
     array: pa.Array = found.from_arrays(pa.array(starts, pa.int32()), values, type=kind)
     return array

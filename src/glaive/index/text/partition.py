@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
 from glaive.index.rows_left import rows_left
@@ -204,7 +205,7 @@ class _Lists:
             return {_POSITION: lists_array(left.starts, array.filter(pa.array(stays)), kind)}
         if _STREAM not in self._has:
             return {}
-        streams = elements_of(rows[_STREAM].combine_chunks(), _STREAM, file)
+        streams = elements_of(one_array(rows[_STREAM]), _STREAM, file)
         of_list, array = lists_of(rows, _STREAM_AT, file)
         if array.null_count:
             raise _wrong(file, _STREAM_AT)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.text.fst_read import read_fst
@@ -57,7 +58,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
         rows = file.read([_TEXT, _NUMBER])
         if rows[_TEXT].null_count or rows[_NUMBER].null_count:
             raise _corrupt(file, count, "nulls")
-        texts: Any = rows[_TEXT].combine_chunks().cast(pa.large_binary())
+        texts: Any = one_array(rows[_TEXT]).cast(pa.large_binary())
         tokens = Tokens(texts, rows[_NUMBER].to_numpy().astype(np.int64))
     seen = np.zeros(count, np.bool_)
     if len(tokens.numbers) != count or (count and tokens.numbers.max() >= count):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.vector.partitions import read_partitions
@@ -110,7 +111,7 @@ class Graphs:
         ]
 
     def _level(self, rows: pa.Table, vectors: int) -> Level:
-        columns: list[Any] = [rows[name].combine_chunks() for name in NODE_COLUMNS]
+        columns: list[Any] = [one_array(rows[name]) for name in NODE_COLUMNS]
         numbers, lists, distances = columns
         offsets = lists.offsets.to_numpy().astype(np.int64) if len(rows) else np.zeros(1, np.int64)
         neighbors, far = lists.flatten(), distances.flatten()

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.vector.layouts import keep_packed, keep_transposed
@@ -151,7 +152,7 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
 
 def bytes_of(column: pa.ChunkedArray) -> Codes:
     """Fixed-size lists of bytes as (rows, width), as they lie."""
-    array: Any = column.combine_chunks()
+    array: Any = one_array(column)
     width: int = array.type.list_size
     flat = array.flatten() if len(array) else pa.array([], pa.uint8())
     codes: Codes = flat.to_numpy().reshape(-1, width)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
@@ -56,7 +57,7 @@ class Vectors:
             return self._from_products(row_major(codes) if self._transposed else codes)
         if self.column == SCALAR:
             return bytes_of(column) * np.float32(self._step) + np.float32(self._start)
-        array: Any = column.combine_chunks()
+        array: Any = one_array(column)
         flat = array.flatten().to_numpy(zero_copy_only=False)
         if flat.dtype == np.uint8:
             flat = np.unpackbits(flat)

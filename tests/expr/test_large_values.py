@@ -1,0 +1,156 @@
+"""Expressions that make many bytes of few: rows are cut, so that memory stays bounded.
+
+Arrow wraps around in some places where the offsets of a text count more than 31 bits, and
+ends in a wrong text or in a crash.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import CapacityError, FilterError
+from glaive.expr.filters import bind_filter, bind_value
+from glaive.expr.sizes import AT_A_TIME
+from glaive.format.fields import LanceSchema
+
+ROWS = 60
+BIG = "x" * 1_200_000
+"""Of as many rows as there are, more than is made at a time."""
+
+TABLE = pa.table(
+    {
+        "id": np.arange(ROWS),
+        "s": [f"v{i}" for i in range(ROWS)],
+        "n": [None if i % 2 else f"w{i}" for i in range(ROWS)],
+        "l": [[f"a{i}", "b", "c"] for i in range(ROWS)],
+        "d": pa.array(["k"] * ROWS).dictionary_encode(),
+    }
+)
+
+EXPRESSIONS: dict[str, Callable[[int], Any]] = {
+    f"'{BIG}'": lambda i: BIG,
+    f"concat('{BIG}', s)": lambda i: f"{BIG}v{i}",
+    f"concat_ws('{BIG}', s, d)": lambda i: f"v{i}{BIG}k",
+    f"s || '{BIG}'": lambda i: f"v{i}{BIG}",
+    f"replace(s, 'v', '{BIG}')": lambda i: f"{BIG}{i}",
+    f"replace(s, substr(s, 1, 1), '{BIG}')": lambda i: f"{BIG}{i}",
+    f"regexp_replace(s, '[v]', '{BIG}', 'g')": lambda i: f"{BIG}{i}",
+    f"coalesce(n, '{BIG}')": lambda i: BIG if i % 2 else f"w{i}",
+    f"nvl2(n, s, '{BIG}')": lambda i: BIG if i % 2 else f"v{i}",
+    f"greatest(s, '{BIG}')": lambda i: BIG,
+    "lpad(s, 1200000, 'q')": lambda i: f"v{i}".rjust(1_200_000, "q"),
+    "rpad(s, 1200000, 'qr')": lambda i: (f"v{i}" + "qr" * 600_000)[:1_200_000],
+    "repeat(s, 400000)": lambda i: f"v{i}" * 400_000,
+    f"overlay(s, '{BIG}', 1)": lambda i: BIG,
+    f"make_array(s, '{BIG}')": lambda i: [f"v{i}", BIG],
+    f"array_append(l, '{BIG}')": lambda i: [f"a{i}", "b", "c", BIG],
+    f"array_repeat('{BIG}', 2)": lambda i: [BIG, BIG],
+    f"array_resize(l, 5, '{BIG}')": lambda i: [f"a{i}", "b", "c", BIG, BIG],
+    f"array_replace_all(l, 'b', '{BIG}')": lambda i: [f"a{i}", BIG, "c"],
+    f"array_to_string(l, '{BIG}')": lambda i: f"a{i}{BIG}b{BIG}c",
+    f"named_struct('x', '{BIG}', 'y', s)": lambda i: {"x": BIG, "y": f"v{i}"},
+    f"map(s, '{BIG}')": lambda i: [(f"v{i}", BIG)],
+    "range(0, 150000)": lambda i: list(range(150_000)),
+    f"length(concat('{BIG}', s))": lambda i: len(BIG) + len(f"v{i}"),
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
+    return glaive.write_dataset(TABLE, str(tmp_path_factory.mktemp("large") / "data"))
+
+
+def _name(text: str) -> str:
+    return text.replace(BIG, "…")
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS, ids=_name)
+def test_batches_of_large_values_are_small_and_right(dataset: LanceDataset, text: str) -> None:
+    value, start = EXPRESSIONS[text], 0
+    for batch in dataset.to_batches(columns={"x": text}):
+        batch.validate()
+        assert batch.nbytes <= AT_A_TIME
+        at = batch.num_rows - 1
+        assert batch.column(0)[at].as_py() == value(start + at)
+        start += batch.num_rows
+    assert start == ROWS
+
+
+@pytest.mark.parametrize("text", list(EXPRESSIONS)[:6], ids=_name)
+def test_filters_see_large_values_of_all_rows(dataset: LanceDataset, text: str) -> None:
+    assert dataset.count_rows(filter=f"({text}) IS NOT NULL AND id % 2 = 0") == ROWS // 2
+
+
+def test_one_array_is_not_promised_where_it_would_be_too_large() -> None:
+    schema, (batch,) = LanceSchema.from_arrow(TABLE.schema), TABLE.to_batches()
+    with pytest.raises(CapacityError, match="at a time") as error:
+        bind_value(f"concat('{BIG}', s)", schema).evaluate(batch)
+    assert error.value.parts > 1
+    lengths = bind_value(f"length(concat('{BIG}', s))", schema).evaluate(batch)
+    assert lengths[ROWS - 1].as_py() == len(BIG) + 3
+    mask = bind_filter(f"concat('{BIG}', s) = '{BIG}v7'", schema).mask(batch)
+    assert np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist() == [7]
+
+
+def test_a_value_that_no_array_holds_names_the_expression_and_the_remedy() -> None:
+    batch = pa.record_batch({"s": ["x" * 2**26]})
+    schema = LanceSchema.from_arrow(batch.schema)
+    joined = f"concat({', '.join(['s'] * 33)})"
+    with pytest.raises(FilterError, match=r"concat\(s, s.*LargeUtf8"):
+        bind_value(joined, schema).evaluate(batch)
+    with pytest.raises(FilterError, match=r"concat\(s, s.*LargeUtf8"):
+        bind_filter(f"{joined} = 'x'", schema).mask(batch)
+
+
+def test_what_a_test_before_decides_needs_no_room() -> None:
+    batch = pa.record_batch({"s": ["x" * 2**26], "n": [1]})
+    schema = LanceSchema.from_arrow(batch.schema)
+    joined = f"concat({', '.join(['s'] * 33)}) = 'x'"
+    assert bind_filter(f"{joined} AND n > 1", schema).mask(batch).to_pylist() == [False]
+    assert bind_filter(f"n = 1 OR {joined}", schema).mask(batch).to_pylist() == [True]
+
+
+def test_calculated_constants_may_be_large() -> None:
+    text = "length(concat(s, repeat('x', 20000000))) > 20000000"
+    schema = LanceSchema.from_arrow(pa.schema([("s", pa.string())]))
+    mask = bind_filter(text, schema).mask(pa.record_batch({"s": ["", "a", None]}))
+    assert mask.to_pylist() == [False, True, False]
+
+
+SCRIPT = """
+import resource, sys
+import glaive
+
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+dataset, big = glaive.dataset(sys.argv[1]), "x" * 3_000_000
+assert dataset.count_rows(filter=f"concat('{big}', s) = '{big}v7'") == 1
+ends, rows = [], 0
+for batch in dataset.to_batches(columns={"x": f"concat('{big}', s)"}):
+    rows += batch.num_rows
+    ends.append(batch.column(0)[-1].as_py()[len(big):])
+assert rows == 800 and ends[-1] == "v799"
+grown = dataset.add_columns({"length": f"length(concat('{big}', s))"})
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_more_text_than_an_array_holds_takes_little_memory(tmp_path: Path) -> None:
+    place = str(tmp_path / "data")
+    glaive.write_dataset(pa.table({"s": [f"v{i}" for i in range(800)]}), place)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, place], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+    lengths = glaive.dataset(place).to_table(columns=["length"])["length"]
+    assert lengths[799].as_py() == 3_000_004

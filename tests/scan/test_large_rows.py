@@ -1,0 +1,52 @@
+"""Rows that together do not fit one Arrow array: they come in several chunks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.arrow.capacity import MAX_OFFSET
+from glaive.dataset.dataset import LanceDataset
+
+MIB = 1 << 20
+TEXT = "".join(map(chr, np.random.default_rng(0).integers(97, 123, MIB)))
+
+
+def write(place: Path, version: str = "2.0") -> LanceDataset:
+    table = pa.table({"id": [0, 1, 2], "s": ["a", TEXT, None], "l": [[TEXT], [], None]})
+    return glaive.write_dataset(table, str(place / "data"), data_storage_version=version)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+@pytest.mark.parametrize(("column", "row"), [("s", 1), ("l", 0)])
+def test_a_large_value_may_be_taken_many_times(
+    tmp_path: Path, version: str, column: str, row: int
+) -> None:
+    dataset = write(tmp_path, version)
+    times = MAX_OFFSET // MIB + 2
+    taken = dataset.take([2, *[row] * times, 0], columns=["id", column])
+    taken.validate()
+    assert taken.num_rows == times + 2
+    assert taken[column].num_chunks > 1
+    assert taken["id"][-2:].to_pylist() == [row, 0]
+    value: Any = taken[column][-2].as_py()
+    assert value == (TEXT if column == "s" else [TEXT])
+
+
+def test_new_columns_do_not_repeat_large_values_for_deleted_rows(tmp_path: Path) -> None:
+    rows = 1 + MAX_OFFSET // (4 * MIB)
+    texts = pa.array([TEXT, *["x"] * rows, "last"])
+    table = pa.table({"id": np.arange(rows + 2), "s": texts})
+    dataset = glaive.write_dataset(table, str(tmp_path / "data"))
+    dataset.delete(f"id > 0 AND id <= {rows}")
+    dataset.add_columns({"twice": "concat(s, s, s, s)"})
+    found = dataset.to_table(columns=["id", "twice"])
+    assert found["id"].to_pylist() == [0, rows + 1]
+    assert found["twice"].to_pylist() == [TEXT * 4, "last" * 4]
+    dataset.validate()
