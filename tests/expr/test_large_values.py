@@ -38,7 +38,7 @@ TABLE = pa.table(
 )
 
 EXPRESSIONS: dict[str, Callable[[int], Any]] = {
-    f"'{BIG}'": lambda i: BIG,
+    f"'{BIG}'": lambda _: BIG,
     f"concat('{BIG}', s)": lambda i: f"{BIG}v{i}",
     f"concat_ws('{BIG}', s, d)": lambda i: f"v{i}{BIG}k",
     f"s || '{BIG}'": lambda i: f"v{i}{BIG}",
@@ -47,20 +47,20 @@ EXPRESSIONS: dict[str, Callable[[int], Any]] = {
     f"regexp_replace(s, '[v]', '{BIG}', 'g')": lambda i: f"{BIG}{i}",
     f"coalesce(n, '{BIG}')": lambda i: BIG if i % 2 else f"w{i}",
     f"nvl2(n, s, '{BIG}')": lambda i: BIG if i % 2 else f"v{i}",
-    f"greatest(s, '{BIG}')": lambda i: BIG,
+    f"greatest(s, '{BIG}')": lambda _: BIG,
     "lpad(s, 1200000, 'q')": lambda i: f"v{i}".rjust(1_200_000, "q"),
     "rpad(s, 1200000, 'qr')": lambda i: (f"v{i}" + "qr" * 600_000)[:1_200_000],
     "repeat(s, 400000)": lambda i: f"v{i}" * 400_000,
-    f"overlay(s, '{BIG}', 1)": lambda i: BIG,
+    f"overlay(s, '{BIG}', 1)": lambda _: BIG,
     f"make_array(s, '{BIG}')": lambda i: [f"v{i}", BIG],
     f"array_append(l, '{BIG}')": lambda i: [f"a{i}", "b", "c", BIG],
-    f"array_repeat('{BIG}', 2)": lambda i: [BIG, BIG],
+    f"array_repeat('{BIG}', 2)": lambda _: [BIG, BIG],
     f"array_resize(l, 5, '{BIG}')": lambda i: [f"a{i}", "b", "c", BIG, BIG],
     f"array_replace_all(l, 'b', '{BIG}')": lambda i: [f"a{i}", BIG, "c"],
     f"array_to_string(l, '{BIG}')": lambda i: f"a{i}{BIG}b{BIG}c",
     f"named_struct('x', '{BIG}', 'y', s)": lambda i: {"x": BIG, "y": f"v{i}"},
     f"map(s, '{BIG}')": lambda i: [(f"v{i}", BIG)],
-    "range(0, 150000)": lambda i: list(range(150_000)),
+    "range(0, 150000)": lambda _: list(range(150_000)),
     f"length(concat('{BIG}', s))": lambda i: len(BIG) + len(f"v{i}"),
 }
 

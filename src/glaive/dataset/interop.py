@@ -125,7 +125,7 @@ class ArrowDataset(pads.FileSystemDataset):
     def sort_by(self, sorting: Any, **options: Any) -> pads.InMemoryDataset:
         """All rows, sorted, in memory; arguments as Arrow has them."""
         table = self.to_table()
-        keys = [(sorting, "ascending")] if isinstance(sorting, str) else sorting
+        keys: Any = [(sorting, "ascending")] if isinstance(sorting, str) else sorting
         order = pc.sort_indices(table, options=pc.SortOptions(keys, **options))
         return _in_memory(take_from(table, order))
 

@@ -32,9 +32,6 @@ def _key(value: Any) -> Any:
     return repr(value) if isinstance(value, list | dict) else value
 
 
-# --------------------------------------------------------------------------- with values
-
-
 @function(
     "array_append", "list_append", "array_push_back", "list_push_back", takes=lists("le", same)
 )
@@ -133,9 +130,6 @@ def _array_replace_n(values: Any, item: Any, other: Any, count: Any) -> Any:
     return _replaced(values, item, other, count)
 
 
-# --------------------------------------------------------------------------- as sets
-
-
 def _first_of_each(value: list[Any]) -> list[Any]:
     made: dict[Any, Any] = {}
     for item in value:
@@ -169,9 +163,6 @@ def _array_except(values: Any, others: Any) -> Any:
         return [item for item in _first_of_each(one) if _key(item) not in known]
 
     return loop(values.type, rest, values, others)
-
-
-# --------------------------------------------------------------------------- order and parts
 
 
 @function("array_reverse", "list_reverse", takes=lists("l", same))
@@ -283,9 +274,6 @@ def _flatten(values: Any) -> Any:
         return values
     kind = _flattened(values.type)
     return loop(kind, lambda v: [item for part in v if part is not None for item in part], values)
-
-
-# --------------------------------------------------------------------------- from values
 
 
 def _array_types(call: Call) -> Types:
