@@ -15,7 +15,7 @@ from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
 from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: E402  # once fsspec is known to be there
-from fsspec.implementations.local import LocalFileSystem  # noqa: E402  # same
+from fsspec.implementations.local import LocalFileSystem  # noqa: E402  # as above
 
 
 class InPlace(ArrowFSWrapper):  # type: ignore[misc]  # fsspec has no types
