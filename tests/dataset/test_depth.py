@@ -120,6 +120,12 @@ def test_dictionaries_and_extensions_are_looked_into() -> None:
             check_nesting(pa.schema([("x", kind)]))
 
 
+def test_two_columns_of_one_name_in_a_manifest_are_damage(place: Path) -> None:
+    rewrite(place, lambda wire: setattr(wire.fields[1], "name", "a"))
+    with pytest.raises(CorruptFileError, match="different ones beside each other, found 'a' twice"):
+        glaive.dataset(place).to_table()
+
+
 FILTERS: dict[str, Callable[[int], str]] = {
     "brackets": lambda n: "(" * n + "a = 1" + ")" * n,
     "NOT": lambda n: "NOT " * n + "a = 1",

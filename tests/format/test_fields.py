@@ -356,3 +356,14 @@ def test_ids_that_are_used_up_are_told() -> None:
     for first in (last, last + 1, 2**32):
         with pytest.raises(SchemaError, match=f"field ids go up to {last}, and those up to"):
             LanceSchema.from_arrow(schema, first)
+
+
+def test_a_name_that_two_fields_beside_each_other_have_is_found() -> None:
+    struct = ("s", 0, -1, "struct")
+    apart = wire(struct, ("a", 1, 0, "int32"), ("a", 2, -1, "int32"))
+    assert LanceSchema.from_wire(apart).repeated_name is None
+    for fields in (
+        wire(("a", 0, -1, "int32"), ("a", 1, -1, "string")),
+        wire(struct, ("a", 1, 0, "int32"), ("a", 2, 0, "int32")),
+    ):
+        assert LanceSchema.from_wire(fields).repeated_name == "a"

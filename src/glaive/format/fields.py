@@ -123,6 +123,18 @@ class LanceSchema:
             _KNOWN[key] = found
         return found
 
+    @cached_property
+    def repeated_name(self) -> str | None:
+        """A name that two fields beside each other have, if there is one."""
+        levels = [self.fields]
+        while levels:
+            beside = levels.pop()
+            names = [one.name for one in beside]
+            if len(set(names)) < len(names):
+                return next(name for name in names if names.count(name) > 1)
+            levels += [one.children for one in beside if one.children]
+        return None
+
     def to_wire(self) -> list[file_pb2.Field]:
         """The flat list as files and manifests hold it."""
         return fields_to_wire(self.fields)

@@ -91,7 +91,15 @@ class Manifest:
     def schema(self) -> LanceSchema:
         """The columns."""
         wire = self.wire
-        return LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.where)
+        schema = LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.where)
+        if schema.repeated_name is not None:
+            raise CorruptFileError(
+                "names of columns",
+                expected="different ones beside each other",
+                found=f"{schema.repeated_name!r:.100} twice",
+                where=self.where,
+            )
+        return schema
 
     def share_schema(self, other: Manifest) -> None:
         """Take over the columns of another version where the messages have the same fields."""

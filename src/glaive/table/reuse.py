@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
-from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
 from glaive.format.manifest import Manifest
-from glaive.format.paths import INDICES, index_file_path
+from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
@@ -229,8 +229,8 @@ def _content(
     if entry.HasField("base_id"):
         place, _ = base_of(store, manifest, entry.base_id)
     part = details.external
-    folder = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}"
-    path = index_file_path(folder, part.path, where=where)
+    name = check_file_name(part.path, "path of the map of moved rows", where)
+    path = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}/{name}"
     data = place.get(path).to_pybytes()[part.offset : part.offset + part.size]
     content = parse(_DETAILS.InlineContent(), data, "map of moved rows", where)
     _check(content, where)
