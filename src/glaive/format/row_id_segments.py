@@ -73,6 +73,10 @@ class SegmentValues:
             found = places + np.searchsorted(self._gaps, places, side="right")
         return found.astype(np.uint64) + np.uint64(self._start)
 
+    def all(self, length: int) -> UInt64s:
+        """All values, of which there are so many."""
+        return self.at(np.arange(length)) if self._values is None else self._values
+
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
         """The place of each value within the bounds, and whether it is there at all."""
         if self._values is not None:

@@ -15,6 +15,9 @@ from glaive.kernels.strings import Strings
 
 __all__ = ["LiveRows"]
 
+_SPARSE = 8
+"""Rows for each live one from which on these are looked up rather than the others left out."""
+
 _KEPT_ROWS = 1 << 24
 """Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
 
@@ -55,6 +58,16 @@ class LiveRows:
     def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
         return live + np.searchsorted(self._before, live, side="right")
+
+    def physical_run(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Physical offsets of the live rows from number ``start`` up to before ``stop``."""
+        first, end = self.physical_range(start, stop)
+        if end - first > _SPARSE * (stop - start):  # they lie far apart
+            return self.physical(np.arange(start, stop))
+        low, high = np.searchsorted(self.deleted, (first, end)).tolist()
+        kept = np.ones(end - first, np.bool_)
+        kept[self.deleted[low:high] - first] = False
+        return np.flatnonzero(kept) + first
 
     def physical_range(self, start: int, stop: int) -> tuple[int, int]:
         """The physical rows from live row ``start`` up to before live row ``stop``."""

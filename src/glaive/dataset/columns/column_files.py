@@ -246,12 +246,16 @@ def spread_rows(
             last = seen + held.num_rows
             if last > live.count:
                 break
-            here = live.physical(np.arange(seen, last))
+            here = live.physical_run(seen, last)
             stop = rows if batch is None and last == live.count else int(here[-1]) + 1
+            begin = 0
             for first in range(reached, stop, WINDOW):  # few rows may stand for many deleted ones
-                places = np.arange(first, min(first + WINDOW, stop))
-                picked = np.maximum(np.searchsorted(here, places, "right") - 1, 0)
-                yield from _with_places(held, picked, here[picked] == places)
+                end = int(np.searchsorted(here, first + WINDOW))
+                there = np.zeros(min(WINDOW, stop - first), np.bool_)
+                there[here[begin:end] - first] = True
+                picked = np.maximum(np.cumsum(there) + (begin - 1), 0)
+                yield from _with_places(held, picked, there)
+                begin = end
             seen, reached = last, stop
         held = batch
     if held is not None or seen != live.count:

@@ -112,8 +112,10 @@ class Lookup:
             snapshot.check_rows(fragment)
             check_at_once(fragment.physical_rows, snapshot.manifest.where)
             live = snapshot.live_rows(fragment)
-            rows = np.arange(fragment.physical_rows if live is None else live.count)
-            rows = rows if live is None else live.physical(rows)
+            if live is None:
+                rows = np.arange(fragment.physical_rows)
+            else:
+                rows = live.physical_run(0, live.count)
             return [pa.array(SystemColumns(snapshot, position).of(self.left, rows))]
         view = view_of(snapshot, [f"`{self.left}`"])
         kept = snapshot.live_rows(fragment)
