@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap
 
 from glaive.errors import (
     CommitConflictError,
@@ -253,3 +254,11 @@ def test_a_damaged_bitmap_is_reported() -> None:
     entry.fragment_bitmap = b"\x01\x02"
     with pytest.raises(CorruptFileError, match="fragments of index 'a_idx'"):
         prune([entry], {0}, {0})
+
+
+def test_a_bitmap_of_more_fragments_than_there_can_be_is_damage() -> None:
+    runs = BitMap(range(2**31))
+    runs.run_optimize()
+    entry = table_pb2.IndexMetadata(name="i", fragment_bitmap=runs.serialize())
+    with pytest.raises(CorruptFileError, match=r"fragments of index 'i'.*at most"):
+        covered_fragments(entry)

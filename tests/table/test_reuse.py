@@ -77,5 +77,5 @@ def test_a_map_in_a_file_elsewhere_is_damage(what: str) -> None:
     details = DETAILS()
     details.external.SetInParent()
     ELSEWHERE[what](details.external)
-    with pytest.raises(CorruptFileError, match="path of the map of moved rows"):
+    with pytest.raises(CorruptFileError, match="expected a path below its folder"):
         moves_before(STORE, manifest(details))

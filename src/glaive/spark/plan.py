@@ -23,6 +23,9 @@ SPLIT_BYTES = 128 << 20
 SMALLEST_SPLIT_BYTES = 4 << 20
 """Below this a task of its own costs more than it saves."""
 
+MOST_PARTS = 1 << 18
+"""Tasks of one scan at most."""
+
 BATCH_BYTES = 8 << 20
 """Size aimed at for one Arrow batch on its way to the JVM."""
 
@@ -106,7 +109,8 @@ def split(
     if split_bytes is None:
         share = total / (parallelism or os.cpu_count() or 1)
         target = min(target, max(share, SMALLEST_SPLIT_BYTES))
-    parts = max(1, math.ceil(total / target - 0.01))
+    # What the manifest says of rows is no reason for any number of tasks.
+    parts = min(max(1, math.ceil(total / target - 0.01)), MOST_PARTS)
     capacity = math.ceil(rows / parts)
     if capacity > CUT_ROWS:
         # Upwards, or the rows cut off by rounding would make a part of their own.

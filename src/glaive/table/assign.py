@@ -19,6 +19,7 @@ from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import (
+    concatenate_row_ids,
     count_row_ids,
     decode_row_ids,
     decode_versions,
@@ -217,19 +218,16 @@ def _give_row_ids(
                 where="the version before",
             )
         wire.next_row_id = start + rows - known
-        fresh = range(start, start + rows - known)
-        if known:
-            moved = decode_row_ids(given, known, where=where)
-            ids = np.concatenate([moved, np.arange(fresh.start, fresh.stop, dtype=np.uint64)])
-            fragment.inline_row_ids = encode_row_ids(ids)
-        else:
-            fragment.inline_row_ids = encode_row_ids(fresh)
+        fresh = encode_row_ids(range(start, start + rows - known))
+        # Behind the others, and never listed: how many they are, the fragment says.
+        known_ids = [given] if known else []
+        fragment.inline_row_ids = concatenate_row_ids([*known_ids, fresh], where=where)
     if known and created is not None and not fragment.HasField("column_row_ids"):
         moved = decode_row_ids(given, known, where=where)
-        versions = np.full(rows, version, np.uint64)
-        versions[:known] = created(moved)
         if not fragment.HasField("created_at_version_sequence"):
-            fragment.inline_created_at_versions = encode_version_array(versions)
+            versions = encode_version_array(created(moved))
+            rest = encode_versions([(rows - known, version)]) if known < rows else b""
+            fragment.inline_created_at_versions = versions + rest
     elif fragment.WhichOneof("created_at_version_sequence") is None:
         fragment.inline_created_at_versions = born
     if fragment.WhichOneof("last_updated_at_version_sequence") is None:

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import OptionError
 from glaive.format import fragment as stored
+from glaive.format.limits import MAX_FIELD_ID, is_file_name
 from glaive.format.paths import deletion_file_path
 from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["DataFile", "DeletionFile"]
+__all__ = ["DataFile", "DeletionFile", "whole_number"]
 
 _KINDS = ("array", "bitmap")
+_MAX_32 = 2**32 - 1
+_MAX_64 = 2**64 - 1
+
+
+def whole_number(value: object, what: str, most: int, least: int = 0) -> int:
+    """A number as manifests can hold it.
+
+    Raises
+    ------
+    OptionError
+        It is none, or too small or too large.
+    """
+    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
+    if number is None or not least <= number <= most:
+        raise OptionError(
+            f"{what}: expected a whole number from {least} to {most}, found {value!r:.60}"
+        )
+    return number
+
+
+def _optional(value: object, what: str, most: int) -> int | None:
+    return None if value is None else whole_number(value, what, most)
 
 
 @dataclass
@@ -94,14 +118,34 @@ class DataFile:
         )
 
     def to_stored(self) -> stored.DataFile:
-        """The file as manifests have it."""
+        """The file as manifests have it.
+
+        Raises
+        ------
+        OptionError
+            A number, or the path, is none that a manifest can hold.
+        """
+        path = str(self.path)
+        what = f"data file {path!r:.60}"
+        if not is_file_name(path):
+            raise OptionError(f"{what}: expected a path below the folder of data files")
+        numbers = {
+            name: tuple(
+                whole_number(one, f"{name} of {what}", MAX_FIELD_ID, -MAX_FIELD_ID) for one in given
+            )
+            for name, given in (("fields", self.fields), ("column_indices", self.column_indices))
+        }
+        major, minor = (
+            whole_number(one, f"format version of {what}", _MAX_32)
+            for one in (self.file_major_version, self.file_minor_version)
+        )
         return stored.DataFile(
-            path=str(self.path),
-            fields=tuple(self.fields),
-            column_indices=tuple(self.column_indices),
-            version=self.version,
-            size=self.file_size_bytes,
-            base_id=self.base_id,
+            path=path,
+            fields=numbers["fields"],
+            column_indices=numbers["column_indices"],
+            version=stored.storage_version(major, minor),
+            size=_optional(self.file_size_bytes, f"size of {what}", _MAX_64),
+            base_id=_optional(self.base_id, f"base_id of {what}", _MAX_32),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -151,13 +195,20 @@ class DeletionFile:
         return cls(file.read_version, file.number, _KINDS[file.bitmap], file.rows, file.base_id)
 
     def to_stored(self) -> stored.DeletionFile:
-        """The file as manifests have it."""
+        """The file as manifests have it.
+
+        Raises
+        ------
+        OptionError
+            A number is none that a manifest can hold.
+        """
+        what = "of a deletion file"
         return stored.DeletionFile(
             bitmap=self.file_type == "bitmap",
-            read_version=self.read_version,
-            number=self.id,
-            rows=self.num_deleted_rows,
-            base_id=self.base_id,
+            read_version=whole_number(self.read_version, f"read_version {what}", _MAX_64),
+            number=whole_number(self.id, f"id {what}", _MAX_64),
+            rows=_optional(self.num_deleted_rows, f"num_deleted_rows {what}", _MAX_64),
+            base_id=_optional(self.base_id, f"base_id {what}", _MAX_32),
         )
 
     def path(self, fragment_id: int, base_uri: str | None = None) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from glaive.dataset.fragments.data_files import DataFile, DeletionFile
+from glaive.dataset.fragments.data_files import DataFile, DeletionFile, whole_number
 from glaive.dataset.fragments.overlays import DataOverlayFile
 from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format import fragment as stored
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 
 __all__ = [
     "FragmentMetadata",
@@ -79,7 +80,7 @@ class FragmentMetadata:
         Raises
         ------
         OptionError
-            A part of it is of another kind.
+            A part of it is of another kind, or a number is none that a manifest can hold.
         UnsupportedFeatureError
             It has overlays.
         """
@@ -96,10 +97,11 @@ class FragmentMetadata:
             raise OptionError(f"deletion_file of fragment {self.id}: found {gone!r:.60}")
         ids, made = self.row_id_meta, self.created_at_version_meta
         changed = self.last_updated_at_version_meta
+        rows = f"physical_rows of fragment {self.id!r:.40}"
         return stored.Fragment(
-            id=self.id,
+            id=whole_number(self.id, "id of a fragment", MAX_FRAGMENT_ID),
             files=tuple(DataFile.of(one).to_stored() for one in files),
-            physical_rows=self.physical_rows,
+            physical_rows=whole_number(self.physical_rows, rows, MAX_FRAGMENT_ROWS),
             deletion_file=None if gone is None else DeletionFile.of(gone).to_stored(),
             row_ids=None if ids is None else ids.inline,
             row_ids_in_column=ids is not None and ids.inline is None,

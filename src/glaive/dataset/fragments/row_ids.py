@@ -67,7 +67,7 @@ class _Kept:
             ((key, value),) = found.items()
             if key == cls._COLUMN:
                 return cls()
-            if key == cls._INLINE:
+            if key == cls._INLINE and not isinstance(value, int):  # as many zeros otherwise
                 return cls(bytes(value))
         except (AttributeError, TypeError, ValueError):
             pass  # said below
