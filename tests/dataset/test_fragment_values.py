@@ -91,7 +91,8 @@ def test_rows_that_are_only_told_take_no_memory(dataset: LanceDataset) -> None:
 
 def test_ids_of_rows_that_moved_come_before_those_that_are_new(dataset: LanceDataset) -> None:
     rows = pa.table({"id": [1, 2, 77]})
-    (fragment,) = glaive.fragment.write_fragments(rows, dataset)
+    written: Any = glaive.fragment.write_fragments(rows, dataset)
+    (fragment,) = written
     fragment.row_id_meta = glaive.fragment.RowIdSequence([4, 2]).to_inline_metadata()
     update = glaive.LanceOperation.Update([], [], [fragment], [], [])
     made = LanceDataset.commit(dataset, update, read_version=dataset.version, detached=True)

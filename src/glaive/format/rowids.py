@@ -167,8 +167,10 @@ class RowValues:
         """The numbers of all rows; quicker than one by one."""
         lengths = np.diff(self._ends, prepend=0)
         if not self._other:
-            values = np.repeat(self._base, lengths)
-            return values + np.arange(self.rows, dtype=np.uint64) if self._step else values
+            values: UInt64s = np.repeat(self._base, lengths)
+            if self._step:
+                values += np.arange(self.rows, dtype=np.uint64)
+            return values
         parts = []
         ends, bases = self._ends.tolist(), self._base.tolist()
         for at, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
