@@ -23,6 +23,7 @@ __all__ = [
     "has_offsets",
     "largest",
     "reserve",
+    "reserve_within",
     "scalar_bytes",
     "varies",
 ]
@@ -62,6 +63,16 @@ def reserve(what: str, size: int, rows: int, kind: Any = None) -> None:
             f"{what} makes {size} bytes for one row, at most {MAX_OFFSET} fit a value of {kind}. "
             "Cast an argument to a large type: arrow_cast(x, 'LargeUtf8')"
         )
+
+
+def reserve_within(what: str, lists: Any, added: int) -> None:
+    """Ask to put values of ``added`` bytes into lists, or between their items, for each item.
+
+    One row may take what it takes: not all of its items need get such a value.
+    """
+    rows, items = len(lists), weight(lists) or len(lists.values)
+    if added and rows > 1:
+        reserve(what, items * (1 + added), rows)
 
 
 def scalar_bytes(value: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.capacity import row_weights, weight
+from glaive.arrow.capacity import row_weights
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import INTEGER, check_count, refuse
@@ -17,7 +17,7 @@ from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size, constant, count_rows, spread
-from glaive.expr.sizes import bytes_of, largest, reserve
+from glaive.expr.sizes import bytes_of, largest, reserve, reserve_within
 
 __all__: list[str] = []
 
@@ -30,6 +30,9 @@ def _equal(left: Any, right: Any) -> bool:
 
 def _key(value: Any) -> Any:
     return repr(value) if isinstance(value, list | dict) else value
+
+
+# --------------------------------------------------------------------------- with values
 
 
 @function(
@@ -96,13 +99,8 @@ def _array_remove_n(values: Any, item: Any, count: Any) -> Any:
 
 
 def _replaced(values: Any, item: Any, other: Any, count: Any) -> Any:
-    if largest(other):
-        rows = count_rows((values, item, other, count))
-        lists = spread(values, rows)
-        items = pc.sum(pc.list_value_length(lists)).as_py() or 0
-        size = weight(lists) + items * largest(other)
-        if rows > 1:
-            reserve("array_replace", size, rows, values.type)
+    lists = spread(values, count_rows((values, item, other, count)))
+    reserve_within("array_replace", lists, largest(other))
 
     def replaced(value: list[Any], item: Any, other: Any, count: int) -> list[Any]:
         made, left = [], count
@@ -128,6 +126,9 @@ def _array_replace_all(values: Any, item: Any, other: Any) -> Any:
 @function("array_replace_n", "list_replace_n", takes=lists("leei", same))
 def _array_replace_n(values: Any, item: Any, other: Any, count: Any) -> Any:
     return _replaced(values, item, other, count)
+
+
+# --------------------------------------------------------------------------- as sets
 
 
 def _first_of_each(value: list[Any]) -> list[Any]:
@@ -163,6 +164,9 @@ def _array_except(values: Any, others: Any) -> Any:
         return [item for item in _first_of_each(one) if _key(item) not in known]
 
     return loop(values.type, rest, values, others)
+
+
+# --------------------------------------------------------------------------- order and parts
 
 
 @function("array_reverse", "list_reverse", takes=lists("l", same))
@@ -274,6 +278,9 @@ def _flatten(values: Any) -> Any:
         return values
     kind = _flattened(values.type)
     return loop(kind, lambda v: [item for part in v if part is not None for item in part], values)
+
+
+# --------------------------------------------------------------------------- from values
 
 
 def _array_types(call: Call) -> Types:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.capacity import weight
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
 from glaive.expr.functions.list_parts import ListParts
@@ -27,7 +26,7 @@ from glaive.expr.functions.list_rules import (
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, count_rows, spread
-from glaive.expr.sizes import largest, reserve
+from glaive.expr.sizes import largest, reserve_within
 
 __all__: list[str] = []
 
@@ -267,11 +266,8 @@ def _text_types(call: Call) -> Types:
 @function("array_to_string", "array_join", "list_to_string", "list_join", takes=_text_types)
 def _array_to_string(values: Any, separator: Any, null: Any = None) -> Any:
     null = pa.scalar(None, pa.string()) if null is None else null
-    rows = count_rows((values, separator, null))
-    lists = spread(values, rows)
-    if rows > 1:
-        size = weight(lists) * (1 + largest(separator) + largest(null))
-        reserve("array_to_string", size, rows, pa.string())
+    lists = spread(values, count_rows((values, separator, null)))
+    reserve_within("array_to_string", lists, largest(separator) + largest(null))
 
     def joined(value: list[Any], separator: str, null: str | None) -> str:
         return separator.join(_shown(value, null))
