@@ -14,6 +14,9 @@ import pyarrow as pa
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.format.transaction import Transaction
+from glaive.table.commit import commit_transaction
+from glaive.table.operations.append import Append
 
 __all__ = ["CONTENT", "Stranger", "below_base", "contents_of", "listening"]
 
@@ -78,11 +81,13 @@ def below_base(
     dataset = glaive.write_dataset(rows, place)
     given = glaive.DatasetBasePath(base, is_dataset_root=is_root, id=7)
     glaive.dataset(place).add_bases([given])
-    first = dataset.get_fragments()[0].metadata
+    first = dataset.manifest.fragment(0)
     (file,) = first.files
+    # Not by way of users' values: these are checked, as whoever is no stranger wants it.
     moved = replace(file, path=name or file.path, base_id=7)
-    operation = glaive.LanceOperation.Append([replace(first, files=[moved])])
-    return LanceDataset.commit(place, operation, read_version=2)
+    operation = Append((replace(first, files=(moved,)),))
+    commit_transaction(dataset.store, Transaction(read_version=2, operation=operation))
+    return glaive.dataset(place)
 
 
 def contents_of(place: Path) -> bytes:

@@ -90,6 +90,7 @@ def rewrite(
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # told before the rows are written
         for one in old:
+            dataset.snapshot.check_rows(one)
             check_at_once(one.physical_rows, manifest.where)
     new = write_fragments(
         dataset.store,
