@@ -186,3 +186,15 @@ def test_json_that_users_give_has_a_depth() -> None:
     for read in (glaive.FragmentMetadata.from_json, glaive.optimize.RewriteResult.from_json):
         with pytest.raises(OptionError):
             read("[" * 100_000)
+
+
+def test_types_of_new_columns_have_a_depth(place: Path) -> None:
+    deep = nested(pa.list_, 300)
+    with pytest.raises(SchemaError, match="column 'deep': nested deeper than 64 levels"):
+        glaive.dataset(place).add_columns(pa.field("deep", deep))
+
+
+def test_names_of_types_in_expressions_have_a_depth(place: Path) -> None:
+    deep = "List(" * 5000 + "Int32" + ")" * 5000
+    with pytest.raises(FilterError, match="nested deeper than 64 levels"):
+        glaive.dataset(place).to_table(columns={"x": f"arrow_cast(v, '{deep}')"})

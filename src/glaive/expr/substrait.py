@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.convert import choice
@@ -196,6 +197,8 @@ class _Reader:
     def _choice(self, message: Message) -> Node:
         """``if_else`` between truths."""
         clauses = [read_message(one) for one in message.get(1, [])]
+        if 2 * len(clauses) + self.depth > MAX_DEPTH:
+            raise FilterError(f"a choice has more than {MAX_DEPTH // 2} cases, each within another")
         found = self.read(as_message(message, 2)) if 2 in message else Literal(None, pa.bool_())
         for clause in reversed(clauses):
             test, value = self.read(as_message(clause, 1)), self.read(as_message(clause, 2))
@@ -238,7 +241,9 @@ def _unit(message: Message) -> Any:
     return _UNITS[digits]
 
 
-def _literal(message: Message) -> Literal:
+def _literal(message: Message, depth: int = 0) -> Literal:
+    if depth > MAX_NESTING:
+        raise FilterError(f"a constant is nested deeper than {MAX_NESTING} levels")
     if 1 in message:
         return Literal(bool(as_int(message, 1)), pa.bool_())
     for number, kind in _WHOLE.items():
@@ -256,6 +261,11 @@ def _literal(message: Message) -> Literal:
     if 23 in message:
         raw = as_bytes(message, 23)
         return Literal(raw, pa.binary(len(raw)))
+    if 30 in message:
+        parts = as_message(message, 30).get(1, [])
+        items = [_literal(read_message(one), depth + 1) for one in parts]
+        item: Any = items[0].type if items else pa.null()
+        return Literal(tuple(one.value for one in items), pa.list_(item))
     return _timed(message)
 
 
@@ -274,10 +284,6 @@ def _timed(message: Message) -> Literal:
         return Literal(Decimal(number).scaleb(-kind.scale, Context(prec=60)), kind)
     if 29 in message:
         return Literal(None, _type(as_message(message, 29)))
-    if 30 in message:
-        items = [_literal(read_message(one)) for one in as_message(message, 30).get(1, [])]
-        item: Any = items[0].type if items else pa.null()
-        return Literal(tuple(one.value for one in items), pa.list_(item))
     raise FilterError(
         "a constant has a type that Substrait has no name for; make it a number, a text or a time"
     )

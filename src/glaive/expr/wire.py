@@ -108,5 +108,7 @@ def as_float(message: Message, number: int) -> float:
     raw = as_bytes(message, number)
     if not raw:
         return 0.0
+    if len(raw) not in (4, 8):
+        raise FilterError(f"the Substrait bytes are damaged: a float of {len(raw)} bytes")
     value: float = struct.unpack("<d" if len(raw) == 8 else "<f", raw)[0]
     return value

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import check_nesting
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import SchemaError, UnsupportedFeatureError
@@ -53,11 +54,13 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     Raises
     ------
     SchemaError
-        A name is taken or cannot be one, Lance has no such type, or the ids are used up.
+        A name is taken or cannot be one, Lance has no such type, it is nested too deeply, or the
+        ids are used up.
     UnsupportedFeatureError
         Files of this format cannot add members to a struct.
     """
     old = manifest.schema
+    check_nesting(new)
     if manifest.data_format >= _GROWING_STRUCTS:
         new = with_blob_type(new)
     check_names([name for name in new.names if name not in old.names])

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from glaive.arrow.capacity import too_large
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
@@ -99,6 +100,8 @@ def named_type(name: str) -> Any:
     FilterError
         There is none of that name.
     """
+    if name.count("(") > MAX_NESTING:
+        raise FilterError(f"the type {name:.60}… is nested deeper than {MAX_NESTING} levels")
     plain = _PLAIN.get(name.strip())
     if plain is not None:
         return plain
