@@ -99,7 +99,7 @@ def test_spans_out_of_order_are_reported(before: int, stored: int) -> None:
 
 def test_more_than_32_bits_can_say_is_refused() -> None:
     stored = np.array([2**31], np.uint64)
-    with pytest.raises(SchemaError, match="read fewer rows"):
+    with pytest.raises(SchemaError, match="fewer rows at a time"):
         resolve_ends(stored, 0, 2**31 + 1, 32, WHERE)
     assert resolve_ends(stored, 0, 2**31 + 1, 64, WHERE).stop == 2**31
 
