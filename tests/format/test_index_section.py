@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
 
 from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
@@ -50,6 +51,22 @@ def test_an_entry_that_cannot_be_is_named_with_its_manifest(what: str) -> None:
     change(wrong)
     with pytest.raises(CorruptFileError, match=rf"{message}.*in t/1\.manifest"):
         _ = manifest(entry(), wrong).indices
+
+
+@pytest.mark.spec("segment-4")
+def test_segments_that_cover_more_than_can_be_listed_are_damage() -> None:
+    wide = entry()
+    wide.fragment_bitmap = BitMap(range(1 << 20)).serialize()
+    assert len(manifest(*[wide] * 4).indices) == 4
+    with pytest.raises(CorruptFileError, match=r"covered by all segments.*found 5242880.*t/1"):
+        _ = manifest(*[wide] * 5).indices
+
+
+def test_a_bitmap_of_fragments_that_cannot_be_read_is_named_with_its_manifest() -> None:
+    wrong = entry()
+    wrong.fragment_bitmap = b"abc"
+    with pytest.raises(CorruptFileError, match=r"fragments of index 'i'.*roaring.*t/1\.manifest"):
+        _ = manifest(wrong).indices
 
 
 @pytest.mark.parametrize("list_name", ["new_indices", "removed_indices"])

@@ -5,18 +5,25 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from glaive.errors import CorruptFileError
 from glaive.format.limits import check_file_name
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 
-__all__ = ["check_entry", "check_uuid", "decode_index_section"]
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+__all__ = ["check_entry", "check_uuid", "count_covered", "decode_index_section", "open_coverage"]
 
 _UUID_BYTES: Final = 16
 _LAST_MOMENT: Final = 253_402_300_799_999
 """The end of the year 9999, in milliseconds since 1970: no later time can be shown."""
+_MOST_COVERED: Final = 1 << 22
+"""Fragments under all segments together: each of them is listed, and a bitmap of a few bytes can
+stand for billions.
+"""
 
 
 def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMetadata]:
@@ -25,12 +32,54 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
     Raises
     ------
     CorruptFileError
-        The section cannot be parsed, or as :func:`check_entry`.
+        The section cannot be parsed, its segments cover more than 2^22 fragments together, or as
+        :func:`check_entry` and :func:`count_covered`.
     """
     section = parse(table_pb2.IndexSection(), data, "index section", where)
+    covered = 0
     for entry in section.indices:
         check_entry(entry, where)
+        covered += count_covered(entry, where)
+    if covered > _MOST_COVERED:
+        raise CorruptFileError(
+            "fragments covered by all segments of indices",
+            expected=f"at most {_MOST_COVERED}",
+            found=f"{covered}",
+            where=where,
+        )
     return list(section.indices)
+
+
+def count_covered(entry: table_pb2.IndexMetadata, where: object) -> int:
+    """How many fragments a segment covers; 0 when it does not say.
+
+    Raises
+    ------
+    CorruptFileError
+        Its bitmap cannot be read.
+    """
+    return len(open_coverage(entry, where)) if entry.fragment_bitmap else 0
+
+
+def open_coverage(entry: table_pb2.IndexMetadata, where: object) -> BitMap:
+    """The bitmap of the fragments that a segment covers.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be read.
+    """
+    from pyroaring import BitMap
+
+    try:
+        return BitMap.deserialize(entry.fragment_bitmap)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            f"fragments of index {entry.name!r}",
+            expected="a roaring bitmap",
+            found=str(error),
+            where=where,
+        ) from error
 
 
 def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from glaive.errors import CorruptFileError
+from glaive.format.index_section import open_coverage
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.table.protocol import Conflict
@@ -47,17 +48,7 @@ def covered_fragments(entry: Entry) -> frozenset[int] | None:
     """
     if not entry.fragment_bitmap:
         return None
-    from pyroaring import BitMap
-
-    try:
-        bitmap = BitMap.deserialize(entry.fragment_bitmap)
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            f"fragments of index {entry.name!r}",
-            expected="a roaring bitmap",
-            found=str(error),
-            where="the index section",
-        ) from error
+    bitmap = open_coverage(entry, "the index section")
     if len(bitmap) > _MOST_FRAGMENTS:
         raise CorruptFileError(
             f"fragments of index {entry.name!r}",
