@@ -25,6 +25,7 @@ from glaive.encodings.registry import (
     value_encodings,
     value_planes,
 )
+from glaive.types import FormatVersion
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
@@ -179,6 +180,8 @@ def test_nothing_asks_which_format_version_it_is() -> None:
         if isinstance(node, ast.Compare) and _compares_format_versions(node)
     ]
     assert not found, f"ask the profile for the permission instead: {found}"
+    with pytest.raises(TypeError):
+        assert FormatVersion(2, 1) < FormatVersion(2, 2)  # type: ignore[operator]  # it has none
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,12 @@ class RowRange(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class FormatVersion:
-    """A data storage version such as 2.1; comparable, shown as ``"2.1"``."""
+    """A data storage version, shown as ``"2.1"``.
+
+    Without an order: what a version permits is asked of its profile, ``glaive.file.versions``.
+    """
 
     major: int
     minor: int

@@ -13,8 +13,10 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.write import commit_fragments, find_target, write_fragments
+from glaive.dataset.writing.plan import plan_write
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
@@ -498,9 +500,8 @@ class TestFaults:
             store.inject(Fault(at=nth, kind=kind))  # type: ignore[arg-type]  # one of the kinds
             failed = False
             try:
-                target = find_target(store, TABLE.schema, options)
-                fragments = write_fragments(store, [TABLE], target.schema, options)
-                commit_fragments(target, fragments, options)
+                plan = plan_write(store, TABLE.schema, options)
+                commit_plan(plan, write_fragments(plan, [TABLE]))
             except StoreError:
                 failed = True
             read = glaive.dataset(place).to_table()
@@ -515,21 +516,21 @@ class TestFaults:
         glaive.write_dataset(TABLE, tmp_path / "t")
         store = open_store(tmp_path / "t")
         options = WriteOptions(mode="append")
-        target = find_target(store, TABLE.schema, options)
-        fragments = write_fragments(store, [TABLE], target.schema, options, target.version)
+        plan = plan_write(store, TABLE.schema, options)
+        fragments = write_fragments(plan, [TABLE])
         assert [one.physical_rows for one in fragments] == [3]
         assert glaive.dataset(tmp_path / "t").count_rows() == 3
-        commit_fragments(target, fragments, options)
+        commit_plan(plan, fragments)
         assert glaive.dataset(tmp_path / "t").count_rows() == 6
 
     def test_a_commit_is_recognised_when_repeated(self, tmp_path: Path) -> None:
         glaive.write_dataset(TABLE, tmp_path / "t")
         store = open_store(tmp_path / "t")
         options = WriteOptions(mode="append", transaction_properties={"job": "17"})
-        target = find_target(store, TABLE.schema, options)
-        fragments = write_fragments(store, [TABLE], target.schema, options)
-        first = commit_fragments(target, fragments, options, once="job")
-        again = commit_fragments(target, fragments, options, once="job")
+        plan = plan_write(store, TABLE.schema, options)
+        fragments = write_fragments(plan, [TABLE])
+        first = commit_plan(plan, fragments, once="job")
+        again = commit_plan(plan, fragments, once="job")
         assert first.version == again.version == open_latest(store).version == 2
         transaction = read_transaction(store, again)
         assert transaction is not None

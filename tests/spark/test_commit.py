@@ -19,17 +19,18 @@ from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
+    SchemaError,
 )
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
-from glaive.spark.writer import JOB, FragmentsWritten, LanceArrowWriter, plan_write
+from glaive.spark.writer import JOB, FragmentsWritten, LanceArrowWriter, plan_job
 from glaive.table.load import open_latest, read_transaction
 
 FRAME = StructType([StructField("id", LongType())])
 
 
 def plan(uri: str, *, overwrite: bool = False, **options: bool) -> LanceArrowWriter:
-    return LanceArrowWriter(plan_write(FRAME, Options(uri=uri, **options), overwrite=overwrite))  # type: ignore[arg-type]  # flags only
+    return LanceArrowWriter(plan_job(FRAME, Options(uri=uri, **options), overwrite=overwrite))  # type: ignore[arg-type]  # flags only
 
 
 def run(writer: LanceArrowWriter, tasks: Sequence[Sequence[int]]) -> list[WriterCommitMessage]:
@@ -205,7 +206,7 @@ def test_an_append_does_not_follow_a_dataset_of_other_columns(uri: str) -> None:
     messages = list(run(writer, [[1]]))
     glaive.write_dataset(pa.table({"other": ["x"]}), uri)
 
-    with pytest.raises(CommitConflictError, match="columns differ"):
+    with pytest.raises(SchemaError, match="'id' is no column"):
         writer.commit(messages)
 
 
@@ -231,6 +232,16 @@ def test_two_overwrites_conflict(uri: str) -> None:
         two.commit(rows[1])
 
     assert ids(uri) == [1]
+
+
+def test_an_overwrite_of_nothing_does_not_replace_what_came_meanwhile(uri: str) -> None:
+    writer = plan(uri, overwrite=True)
+    messages = list(run(writer, [[1]]))
+    create(uri, [0])
+
+    with pytest.raises(CommitConflictError, match="was created by another writer"):
+        writer.commit(messages)
+    assert ids(uri) == [0]
 
 
 # --- in a session -----------------------------------------------------------------------------
@@ -289,7 +300,7 @@ def test_columns_are_encoded_as_the_options_say(uri: str) -> None:
     numbers = range(5000)
     plain = {"id": {"compression": "none", "structural_encoding": "miniblock"}}
     for place, options in ((uri, None), (f"{uri}-plain", plain)):
-        job = plan_write(FRAME, Options(uri=place, encoding_options=options), overwrite=False)
+        job = plan_job(FRAME, Options(uri=place, encoding_options=options), overwrite=False)
         writer = LanceArrowWriter(job)
         writer.commit(list(run(writer, [numbers])))
         assert ids(place) == [*numbers]
@@ -302,7 +313,7 @@ def test_columns_are_encoded_as_the_options_say(uri: str) -> None:
 
 def test_encoding_options_of_other_columns_fail_on_the_driver(uri: str) -> None:
     with pytest.raises(ColumnNotFoundError, match="idd"):
-        plan_write(
+        plan_job(
             FRAME,
             Options(uri=uri, encoding_options={"idd": {"compression": "zstd"}}),
             overwrite=False,

@@ -247,7 +247,7 @@ def test_a_column_too_many_is_refused_before_anything_is_written(
 ) -> None:
     glaive.spark.write(numbers(spark, 3), uri)
 
-    with pytest.raises(ColumnNotFoundError, match=r"'nam'.*did you mean 'name'"):
+    with pytest.raises(SchemaError, match=r"'nam'.*did you mean 'name'"):
         glaive.spark.write(numbers(spark, 3).withColumnRenamed("name", "nam"), uri, mode="append")
 
 
@@ -261,7 +261,7 @@ def test_a_missing_column_is_refused_with_the_remedy(spark: SparkSession, uri: s
 def test_a_type_that_never_fits_is_refused(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 3), uri)
 
-    with pytest.raises(SchemaError, match=r"column 'id'.*stores int64, the frame brings string"):
+    with pytest.raises(SchemaError, match="'id' should be int64, found string"):
         glaive.spark.write(
             numbers(spark, 3).selectExpr("string(id) as id", "name", "emb"), uri, mode="append"
         )

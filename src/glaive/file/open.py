@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from glaive.file.blob_options import BlobOptions
     from glaive.file.v2.column_options import GivenOptions
 
-__all__ = ["check_encoding_options", "create_writer", "open_reader"]
+__all__ = ["check_columns", "create_writer", "open_reader"]
 
 _READERS = {
     "layouts": "glaive.file.v2.reader:FileV2",
@@ -127,7 +127,7 @@ def create_writer(  # noqa: PLR0913  # each concerns another part of a file
     if isinstance(profile, LegacyProfile):
         from glaive.file.legacy.writer import LegacyFileWriter
 
-        check_encoding_options(schema, version, encoding_options)
+        check_columns(schema, version, encoding_options)
         return LegacyFileWriter(
             store,
             path,
@@ -156,30 +156,34 @@ def _warn_unstable(version: str) -> None:
     )
 
 
-def check_encoding_options(
+def check_columns(
     schema: LanceSchema, version: str | None, encoding_options: GivenOptions | None
 ) -> None:
-    """Refuse options and keys of the schema's metadata, as :func:`create_writer` would."""
+    """Refuse types, options and keys of the schema's metadata, as :func:`create_writer` would."""
     if not encoding_options:
-        _check_keys(schema, resolve_version(version))
+        _check_unasked(schema, resolve_version(version))
     else:
-        _check_options(schema, resolve_version(version), encoding_options)
+        _check(schema, resolve_version(version), encoding_options)
 
 
 @lru_cache(maxsize=64)
-def _check_keys(schema: LanceSchema, version: str) -> None:
-    _check_options(schema, version, None)
+def _check_unasked(schema: LanceSchema, version: str) -> None:
+    _check(schema, version, None)
 
 
-def _check_options(
-    schema: LanceSchema, version: str, encoding_options: GivenOptions | None
-) -> None:
-    from glaive.file.v2.column_options import column_options
-
+def _check(schema: LanceSchema, version: str, encoding_options: GivenOptions | None) -> None:
     profile = PROFILES[version]
     if not isinstance(profile, LegacyProfile):
+        from glaive.file.types import check_types
+        from glaive.file.v2.column_options import column_options
+
+        check_types(schema, profile)
         column_options(schema, encoding_options, profile)
-    elif encoding_options:
+        return
+    from glaive.file.legacy.types import check_legacy_types
+
+    check_legacy_types(schema)
+    if encoding_options:
         raise OptionError(
             f"encoding_options: format {profile.version} has none; use a newer data_storage_version"
         )

@@ -42,6 +42,13 @@ class FormatProfile:
     types
         Names of the types that this version has beyond those of all; see
         ``glaive.file.types.FEATURES``.
+    leaf_columns
+        Each leaf of a struct is a column, so that one file may have some members and another
+        the rest.
+    grows_structs
+        Structs may get further members: readers fill them in for files that lack them.
+    blob_type
+        New blob columns are of type ``lance.blob.v2``, else binary with a mark.
     pages
         What pages are made of: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes``
         of structure and of values as in 2.3.
@@ -60,5 +67,8 @@ class FormatProfile:
     dictionary_compression: Literal["lz4", "zstd"] | None
     packed_runs: bool = False
     types: frozenset[str] = frozenset()
+    leaf_columns: bool = True
+    grows_structs: bool = False
+    blob_type: bool = False
     pages: Literal["layouts", "arrays", "planes"] = "layouts"
     stable: bool = True

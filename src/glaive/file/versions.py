@@ -13,8 +13,9 @@ from glaive.file.v2.v2_0 import V2_0
 from glaive.file.v2.v2_1 import V2_1
 from glaive.file.v2.v2_2 import V2_2
 from glaive.file.v2.v2_3 import V2_3
+from glaive.types import FormatVersion
 
-__all__ = ["DEFAULT", "PROFILES", "Profile", "profile_of_footer", "resolve_version"]
+__all__ = ["DEFAULT", "PROFILES", "Profile", "profile_of", "profile_of_footer", "resolve_version"]
 
 Profile = FormatProfile | LegacyProfile
 
@@ -41,6 +42,17 @@ def resolve_version(name: str | None) -> str:
         return version
     choices = ", ".join([*PROFILES, *_ALIASES])
     raise OptionError(f"data_storage_version: expected one of {choices}, found {name!r}")
+
+
+def profile_of(version: FormatVersion) -> Profile:
+    """The profile of a format version.
+
+    Raises
+    ------
+    OptionError
+        There is no such version.
+    """
+    return PROFILES[resolve_version(str(version))]
 
 
 def profile_of_footer(major: int, minor: int, path: str) -> Profile:

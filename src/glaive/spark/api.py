@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from uuid import uuid4
 
 from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import from_spark, to_spark
+from glaive.spark.options import Options, from_spark, to_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,11 +161,11 @@ def write(  # noqa: PLR0913  # one keyword for each option
     enable_stable_row_ids: bool | None = None,
     allow_truncation: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> None:
-    """Write a frame as one new version of a dataset; works from any thread.
+) -> int:
+    """Write a frame as one new version of a dataset, and return its number.
 
     Tasks write data files, then the driver commits them in one step: readers see all rows or
-    none, and a task that runs twice adds its rows once.
+    none, and a task that runs twice adds its rows once. Works from any thread.
 
     Parameters
     ----------
@@ -190,6 +191,12 @@ def write(  # noqa: PLR0913  # one keyword for each option
     storage_options
         Settings of the object store.
 
+    Returns
+    -------
+    int
+        The version that holds the rows. Where none was made, for mode ``ignore`` found a dataset
+        or no rows were appended, the newest one.
+
     Raises
     ------
     DatasetExistsError
@@ -199,10 +206,17 @@ def write(  # noqa: PLR0913  # one keyword for each option
     OptionError
         A mode or option that does not exist.
 
+    Notes
+    -----
+    This process looks for the version before and after, two requests each and one or two for
+    each version in between: with Spark Connect the client needs access to the dataset.
+
     Examples
     --------
     >>> glaive.spark.write(frame, "flights.lance", vector_columns={"features": 32})
+    1
     >>> glaive.spark.write(more, "flights.lance", mode="append")
+    2
     """
     if mode not in get_args(SaveMode):
         raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
@@ -210,6 +224,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     if isinstance(vector_columns, Mapping):
         vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
     creating = mode in ("errorifexists", "ignore")
+    job = str(uuid4())
     options = to_spark(
         {
             "vector_columns": vector_columns or None,
@@ -222,17 +237,18 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "enable_stable_row_ids": enable_stable_row_ids,
             "allow_truncation": allow_truncation or None,
             "must_not_exist": creating or None,
+            "job": job,
             "storage": storage_options,
         }
     )
-    from_spark(options | {"path": uri})
-    if creating and _exists(uri, options):
+    checked = from_spark(options | {"path": uri})
+    before = _newest(checked)
+    if creating and before:
         if mode == "ignore":
-            return
-        raise DatasetExistsError(
-            f"there is a dataset in {uri} already. Write with mode='append' to add rows or "
-            "mode='overwrite' to replace them"
-        )
+            return before
+        from glaive.dataset.writing.plan import exists_already
+
+        raise exists_already(uri, before)
     spark = frame.sparkSession
     register(spark)
     writer = frame.write.format("lance").options(**options)
@@ -242,6 +258,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
         except DatasetExistsError:
             if mode != "ignore":
                 raise
+    return _made_by(job, checked, before)
 
 
 def register_view(
@@ -289,14 +306,25 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _exists(uri: str, options: Mapping[str, str]) -> bool:
-    from glaive.spark.frame import open_dataset
+def _newest(options: Options) -> int:
+    """The newest version of a dataset; 0 where there is none."""
+    from glaive.table.load import open_latest
+    from glaive.table.root import open_root
 
     try:
-        open_dataset(from_spark({**options, "path": uri}))
+        return open_latest(open_root(options.uri, options.storage)).version
     except DatasetNotFoundError:
-        return False
-    return True
+        return 0
+
+
+def _made_by(job: str, options: Options, before: int) -> int:
+    """The version that a job made after another one; the newest if it made none."""
+    from glaive.spark.writer import JOB
+    from glaive.table.load import find_transaction
+    from glaive.table.root import open_root
+
+    made = find_transaction(open_root(options.uri, options.storage), before, JOB, job)
+    return _newest(options) if made is None else made.version
 
 
 @contextmanager

@@ -1,72 +1,105 @@
-"""May a frame be stored in a dataset? Asked on the driver, before any task writes a byte."""
+"""Which types a frame may be stored under. Asked on the driver, before any task writes a byte.
+
+Spark has fewer types than a dataset, so its numbers go into any number, its texts into texts and
+so on; whether each value fits is seen when it is written. All else about columns is the same for
+whoever writes rows: see :mod:`glaive.dataset.writing.plan`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.errors import SchemaError
 from glaive.format.extension import storage_type
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 from glaive.spark.cast import is_list
 
-__all__ = ["refuse_unassignable"]
+__all__ = ["assigned", "refuse_missing", "refuse_unassignable"]
 
 
-def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> None:
-    """Check that batches of one schema can be stored under another, before any are written.
+def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
+    """The columns of a frame with the types of a dataset, where their values go into these.
 
-    Columns are matched by name; both must have the same ones. Numbers go into any number,
-    texts into texts and so on; whether each value fits is seen when it is written.
+    Other columns stay as they are: the plan of the write refuses them, or knows what to do.
+    """
+    fields = []
+    for field in source:
+        at = target.get_field_index(field.name)
+        stored = at >= 0 and _misfit(field.type, target.field(at).type, "") is None
+        fields.append(target.field(at) if stored else field)
+    return pa.schema(fields)
+
+
+def refuse_missing(given: LanceSchema, wanted: LanceSchema, *, where: str) -> None:
+    """Refuse an append that leaves columns, or members of structs, without values.
+
+    Elsewhere they become null. Spark appends by name to no table without naming all columns:
+    one that was forgotten, or renamed, is found before rows lack it.
 
     Raises
     ------
     SchemaError
-        Columns are missing or too many, or a type can never be stored.
-    ColumnNotFoundError
-        The frame has a column the dataset lacks.
+        Names the columns and the remedy.
     """
-    twice = sorted({name for name in source.names if source.names.count(name) > 1})
-    if twice:
-        raise SchemaError(f"the frame has several columns named {', '.join(twice)}; rename them")
-    for name in source.names:
-        if name not in target.names:
-            error = ColumnNotFoundError.among(name, target.names, where=where)
-            error.add_note("Drop the column, or overwrite the dataset to change its columns.")
-            raise error
-    missing = [name for name in target.names if name not in source.names]
+    there = set(given.field_ids())
+    missing = [path for path, number in _paths(wanted.fields) if number not in there]
     if missing:
         raise SchemaError(
             f"the frame lacks columns of {where}: {', '.join(missing)}. "
             f"Add them, such as .withColumn({missing[0]!r}, lit(None)), or overwrite the dataset"
         )
+
+
+def _paths(fields: tuple[Field, ...], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for one in fields:
+        yield prefix + one.name, one.id
+        yield from _paths(one.children, f"{prefix}{one.name}.")
+
+
+def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> None:
+    """Check that batches of one schema can be stored under another of the same columns.
+
+    Raises
+    ------
+    SchemaError
+        A type can never be stored.
+    """
     for field in target:
-        _refuse(source.field(field.name).type, field.type, field.name, where)
+        fault = _misfit(source.field(field.name).type, field.type, field.name)
+        if fault is not None:
+            column, stored, brought = fault
+            raise SchemaError(
+                f"column {column!r}: {where} stores {stored}, the frame brings {brought}. "
+                "Cast the column to a type that fits"
+            )
 
 
-def _refuse(source: Any, target: Any, column: str, where: str) -> None:
+def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
+    """The part of a column that can never be stored, with both its types."""
     source, target = storage_type(source), storage_type(target)
     types = pa.types
     if types.is_null(source):
-        return
+        return None
+    parts: list[tuple[Any, Any, str]] = []
     if types.is_struct(source) and types.is_struct(target):
-        for one in target:
-            if source.get_field_index(one.name) < 0:
-                raise SchemaError(f"column {column!r}: {where} has a field {one.name!r} in it")
-            _refuse(source.field(one.name).type, one.type, f"{column}.{one.name}", where)
-        extra = {one.name for one in source} - {one.name for one in target}
-        if extra:
-            raise SchemaError(f"column {column!r}: {where} has no field {sorted(extra)} in it")
+        if {one.name for one in source} != {one.name for one in target}:
+            return column, target, source
+        parts = [(source.field(one.name).type, one.type, one.name) for one in target]
     elif types.is_map(source) and types.is_map(target):
-        _refuse(source.key_type, target.key_type, f"{column}.key", where)
-        _refuse(source.item_type, target.item_type, f"{column}.value", where)
+        parts = [
+            (source.key_type, target.key_type, "key"),
+            (source.item_type, target.item_type, "value"),
+        ]
     elif is_list(source) and is_list(target):
-        _refuse(source.value_type, target.value_type, f"{column}.element", where)
+        parts = [(source.value_type, target.value_type, "element")]
     elif _family(source) != _family(target):
-        raise SchemaError(
-            f"column {column!r}: {where} stores {target}, the frame brings {source}. "
-            "Cast the column to a type that fits"
-        )
+        return column, target, source
+    faults = (_misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def _family(kind: Any) -> str:

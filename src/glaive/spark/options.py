@@ -90,6 +90,9 @@ class Options:
         Writing: fail if there is a dataset already, also if another writer creates it meanwhile.
     encoding_options
         Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
+    job
+        Writing: what the version is known by, in the property ``glaive.job`` of its transaction;
+        another one for every write. Made up when omitted.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: as in :func:`glaive.write_dataset`.
     """
@@ -114,6 +117,7 @@ class Options:
     arrow_schema: pa.Schema | None = None
     strict_nullability: bool = False
     must_not_exist: bool = False
+    job: str | None = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = None
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None
@@ -295,6 +299,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "arrow_schema": _schema,
     "strict_nullability": _flag,
     "must_not_exist": _flag,
+    "job": _text,
     "encoding_options": _mappings,
     "max_rows_per_file": _count,
     "max_bytes_per_file": _count,

@@ -72,7 +72,7 @@ class LanceDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that appends, or replaces all rows and columns."""
-        from glaive.spark.writer import LanceArrowWriter, plan_write
+        from glaive.spark.writer import LanceArrowWriter, plan_job
 
         options = from_spark(self.options)
         if options.branch is not None:
@@ -80,7 +80,7 @@ class LanceDataSource(DataSource):
                 f"option branch: Spark writes to the main branch only, found {options.branch!r}. "
                 "Leave the option out, or write with glaive.write_dataset"
             )
-        return LanceArrowWriter(plan_write(schema, options, overwrite=overwrite))
+        return LanceArrowWriter(plan_job(schema, options, overwrite=overwrite))
 
 
 class GlaiveDataSource(LanceDataSource):

@@ -15,50 +15,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from glaive.arrow.capacity import batch_parts
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.write import write_fragments
-from glaive.errors import (
-    CommitConflictError,
-    DatasetExistsError,
-    DatasetNotFoundError,
-    GlaiveError,
-)
-from glaive.file.open import check_encoding_options
-from glaive.file.versions import resolve_version
-from glaive.format.fields import LanceSchema
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.conform import check_same_columns
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.options import Mode, WriteOptions
+from glaive.dataset.writing.plan import WritePlan, plan_write
+from glaive.dataset.writing.rolling import discard_fragments
+from glaive.errors import DatasetNotFoundError, GlaiveError
 from glaive.format.fragment import Fragment
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
-from glaive.format.transaction import Transaction
-from glaive.io.deleting import discard
-from glaive.spark.assign import refuse_unassignable
+from glaive.spark.assign import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
 from glaive.spark.types import as_spark_sends, stored_schema
-from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Overwrite
-from glaive.table.protocol import CommitOptions, TableOperation
 from glaive.table.root import open_root
-from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from glaive.format.manifest import Manifest
-    from glaive.io.store import ObjectStore
-
-__all__ = ["JOB", "FragmentsWritten", "LanceArrowWriter", "WriteJob", "plan_write"]
+__all__ = ["JOB", "FragmentsWritten", "LanceArrowWriter", "WriteJob", "plan_frame", "plan_job"]
 
 JOB = "glaive.job"
 """Transaction property that holds the id of the job."""
@@ -74,29 +61,22 @@ class WriteJob:
 
     Parameters
     ----------
-    options
-        The options of the write.
-    id
-        Identity of the job, the same in every attempt of its tasks and its commit.
-    mode
-        ``append`` to the version read, or ``replace`` it; also to create what was not there.
-    overwrite
-        What the user asked for; tells the two reasons to replace apart.
-    schema
-        Columns as stored, with their ids.
-    read_version
-        The version the job was planned against; 0 where there was no dataset.
-    storage_version
-        Format version of the files, such as ``2.2``.
+    plan
+        What is written where.
+    columns
+        The types that batches of Spark are cast to, by name.
+    allow_truncation
+        Drop digits of times below the unit of their column.
     """
 
-    options: Options
-    id: str
-    mode: Literal["append", "replace"]
-    overwrite: bool
-    schema: LanceSchema
-    read_version: int
-    storage_version: str
+    plan: WritePlan
+    columns: pa.Schema
+    allow_truncation: bool
+
+    @property
+    def id(self) -> str:
+        """Identity of the job, the same in every attempt of its tasks and its commit."""
+        return self.plan.options.transaction_properties[JOB]
 
 
 @dataclass
@@ -106,45 +86,49 @@ class FragmentsWritten(WriterCommitMessage):
     fragments: tuple[bytes, ...]
 
 
-def plan_write(schema: StructType, options: Options, *, overwrite: bool) -> WriteJob:
+def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJob:
     """Decide on the driver what is written where, and refuse what cannot end well.
 
     Raises
     ------
-    DatasetExistsError
-        The dataset must not exist, but does.
-    SchemaError, ColumnNotFoundError
-        The frame does not fit the dataset it is appended to, or an encoding option is for a
-        column that is not there.
-    OptionError
-        An encoding option does not exist.
+    GlaiveError
+        As :func:`glaive.dataset.writing.plan.plan_write`; and a frame that lacks columns of the
+        dataset it is appended to is refused, as Spark does everywhere.
     """
-    store = open_root(options.uri, options.storage)
-    base = _latest(store)
-    if base is not None and options.must_not_exist:
-        raise _exists(options.uri)
-    sent = as_spark_sends(schema)
-    if base is None or overwrite:
-        stored = options.arrow_schema or stored_schema(
-            schema, options.vector_columns, strict_nullability=options.strict_nullability
-        )
-        lance = LanceSchema.from_arrow(stored)
-        version = options.data_storage_version
-    else:
-        lance, version = base.schema, None
-    if version is None and base is not None:
-        version = str(base.data_format)
-    refuse_unassignable(sent, lance.to_arrow(), where=options.uri)
-    check_encoding_options(lance, resolve_version(version), options.encoding_options)
-    return WriteJob(
-        options=options,
-        id=str(uuid4()),
-        mode="replace" if base is None or overwrite else "append",
-        overwrite=overwrite,
-        schema=lance,
-        read_version=0 if base is None else base.version,
-        storage_version=resolve_version(version),
+    stored = options.arrow_schema or stored_schema(
+        schema, options.vector_columns, strict_nullability=options.strict_nullability
     )
+    return plan_frame(as_spark_sends(schema), stored, options, overwrite=overwrite)
+
+
+def plan_frame(
+    sent: pa.Schema, stored: pa.Schema, options: Options, *, overwrite: bool
+) -> WriteJob:
+    """The same for schemas that are known.
+
+    Parameters
+    ----------
+    sent
+        As batches come from Spark.
+    stored
+        As a new dataset keeps them.
+    """
+    mode: Mode = "overwrite" if overwrite else "append"
+    wanted = _write_options(options, "create" if options.must_not_exist else mode)
+    store = open_root(options.uri, options.storage)
+    base = None
+    with suppress(DatasetNotFoundError):
+        base = open_latest(store, to_follow=True)
+    columns = stored
+    if base is not None and wanted.mode == "append":
+        columns = assigned(sent, base.schema.to_arrow())
+    plan = plan_write(store, columns, wanted, base)
+    if base is not None and plan.appends:
+        refuse_missing(plan.schema, base.schema, where=options.uri)
+    else:
+        check_same_columns(sent.names, stored.names)
+        refuse_unassignable(sent, stored, where=options.uri)
+    return WriteJob(plan=plan, columns=columns, allow_truncation=options.allow_truncation)
 
 
 class LanceArrowWriter(DataSourceArrowWriter):
@@ -161,56 +145,24 @@ class LanceArrowWriter(DataSourceArrowWriter):
         A task without rows makes no file. Files have random names: another attempt of the same
         task writes others.
         """
-        job, target = self.job, self.job.schema.to_arrow()
-        truncate = job.options.allow_truncation
-        cast = partial(conform, schema=target, allow_truncation=truncate, writing=True)
-        fragments = write_fragments(
-            open_root(job.options.uri, job.options.storage),
-            (part for batch in iterator for part in batch_parts(cast, batch)),
-            job.schema,
-            _file_options(job.options),
-            job.storage_version,
-        )
-        return FragmentsWritten(tuple(one.to_wire().SerializeToString() for one in fragments))
+        job = self.job
+        truncate = job.allow_truncation
+        cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
+        rows = (part for batch in iterator for part in batch_parts(cast, batch))
+        written = write_fragments(job.plan, rows)
+        return FragmentsWritten(tuple(one.to_wire().SerializeToString() for one in written))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make one version of what all tasks wrote; nothing if an earlier call already did."""
-        job = self.job
-        store = open_root(job.options.uri, job.options.storage)
-        fragments = tuple(_fragments(messages))
-        if job.mode == "append":
-            if fragments:
-                _commit(store, job, Append(fragments), job.read_version)
-            return
-        operation = Overwrite(fragments=fragments, schema=job.schema)
-        try:
-            _commit(store, job, operation, job.read_version)
-        except DatasetExistsError as error:
-            # Another writer created the dataset meanwhile. The rows can follow if the columns
-            # are the very same, with the ids that the files were written with.
-            if _is_committed(store, job):
-                return
-            if job.options.must_not_exist:
-                raise _exists(job.options.uri) from error
-            base = open_latest(store)
-            if job.overwrite or base.schema.fields != job.schema.fields:
-                raise CommitConflictError(
-                    f"another writer created {job.options.uri} while this job ran, and "
-                    f"{'it was to be replaced' if job.overwrite else 'its columns differ'}. "
-                    "Run the job again"
-                ) from error
-            if fragments:
-                _commit(store, job, Append(fragments), base.version)
+        fragments = list(_fragments(messages))
+        if fragments or not self.job.plan.appends:
+            commit_plan(self.job.plan, fragments, once=JOB)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files of a job whose tasks failed, if that can do no harm."""
         job = self.job
-        store = open_root(job.options.uri, job.options.storage)
-        paths = [
-            data_file_path(file.path)
-            for fragment in _fragments(messages)
-            for file in fragment.files
-        ]
+        fragments = list(_fragments(messages))
+        paths = [data_file_path(file.path) for one in fragments for file in one.files]
         if not paths:
             return
         if None not in messages:
@@ -218,44 +170,32 @@ class LanceArrowWriter(DataSourceArrowWriter):
                 "job %s on %s: the commit failed; %d files are left to the next clean-up, for "
                 "the version may have been written: %s",
                 job.id,
-                GlaiveError.without_secrets(job.options.uri),
+                GlaiveError.without_secrets(job.plan.store.uri),
                 len(paths),
                 ", ".join(paths[:20]),
             )
             return
-        if not _is_committed(store, job):
-            discard(store, paths)
+        if not _is_committed(job):
+            discard_fragments(job.plan, fragments)
 
 
-def _file_options(options: Options) -> WriteOptions:
+def _write_options(options: Options, mode: Mode) -> WriteOptions:
     default = WriteOptions()
     return WriteOptions(
+        mode=mode,
         max_rows_per_file=options.max_rows_per_file or default.max_rows_per_file,
         max_bytes_per_file=options.max_bytes_per_file or default.max_bytes_per_file,
+        data_storage_version=options.data_storage_version,
+        enable_stable_row_ids=bool(options.enable_stable_row_ids),
         encoding_options=options.encoding_options,
+        transaction_properties={JOB: options.job or str(uuid4()), ENGINE: "spark"},
     )
 
 
-def _commit(store: ObjectStore, job: WriteJob, operation: TableOperation, version: int) -> None:
-    major, minor = job.storage_version.split(".")
-    commit_transaction(
-        store,
-        Transaction(
-            read_version=version,
-            operation=operation,
-            properties={JOB: job.id, ENGINE: "spark"},
-        ),
-        once=JOB,
-        options=CommitOptions(
-            storage_version=FormatVersion(int(major), int(minor)),
-            enable_stable_row_ids=bool(job.options.enable_stable_row_ids),
-        ),
-    )
-
-
-def _is_committed(store: ObjectStore, job: WriteJob) -> bool:
+def _is_committed(job: WriteJob) -> bool:
+    plan = job.plan
     try:
-        return find_transaction(store, job.read_version, JOB, job.id) is not None
+        return find_transaction(plan.store, plan.read_version, JOB, job.id) is not None
     except DatasetNotFoundError:
         return False
 
@@ -265,17 +205,3 @@ def _fragments(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Fragm
         if isinstance(message, FragmentsWritten):
             for data in message.fragments:
                 yield Fragment.from_wire(table_pb2.DataFragment.FromString(data))
-
-
-def _latest(store: ObjectStore) -> Manifest | None:
-    try:
-        return open_latest(store)
-    except DatasetNotFoundError:
-        return None
-
-
-def _exists(uri: str) -> DatasetExistsError:
-    return DatasetExistsError(
-        f"there is a dataset in {uri} already. Write with mode='append' to add rows or "
-        "mode='overwrite' to replace them"
-    )

@@ -31,6 +31,7 @@ from glaive.types import FormatVersion
 
 __all__ = [
     "check_fragment_id",
+    "check_mixing",
     "copy_of",
     "drop_dead_files",
     "edit_fragments",
@@ -285,13 +286,26 @@ def mark_file_versions(
     found = {file.version for fragment in fragments for file in fragment.files} - {version}
     if not found:
         return
-    if version == _LEGACY or _LEGACY in found:
-        raise UnsupportedFeatureError(
-            f"the dataset has format {version}, the new data files {min(found)}: files of 0.1 "
-            "and 2.x do not mix. Write files of the dataset's version, or overwrite the dataset."
-        )
+    check_mixing(version, found)
     wire.reader_feature_flags |= int(Feature.MIXED_FILE_VERSIONS)
     wire.writer_feature_flags |= int(Feature.MIXED_FILE_VERSIONS)
+
+
+def check_mixing(version: FormatVersion, found: Iterable[FormatVersion]) -> None:
+    """Refuse data files of these versions for a dataset of another one.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Files of 0.1 and of 2.x would come together.
+    """
+    for one in found:
+        if (one == _LEGACY) != (version == _LEGACY):
+            raise UnsupportedFeatureError(
+                f"the dataset has format {version}, the new data files {one}: files of 0.1 "
+                "and 2.x do not mix. Write files of the dataset's version, or overwrite the "
+                "dataset."
+            )
 
 
 def settled(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:

@@ -19,6 +19,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
+from glaive.file.versions import profile_of
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_NAME
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["alter_columns", "drop_columns"]
 
 _KEYS = ("path", "name", "nullable", "data_type")
-_LEAVES_APART = FormatVersion(2, 1)
-"""From here on files say where each leaf is; before, structs are columns of their own."""
 
 
 def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
@@ -278,7 +277,8 @@ def _stands_alone(version: FormatVersion, old: Field, cast: Field, part: Field) 
     """Whether a file can have the changed part of a column while another has the rest."""
     if cast.id != old.id:
         return True
-    if version < _LEAVES_APART or any(one.is_packed for one in part.walk()):
+    apart = profile_of(version).leaf_columns
+    if not apart or any(one.is_packed for one in part.walk()):
         return False
     return cast == part or all(one.logical_type == "struct" for one in part.walk() if one.children)
 

@@ -24,13 +24,11 @@ from glaive.arrow.capacity import in_parts, weight
 from glaive.arrow.chunked import take_rows
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
-from glaive.dataset.writing.base_paths import blob_bases
+from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import Rows
-from glaive.dataset.writing.write import write_fragments
 from glaive.errors import SchemaError, StoreError, UnsupportedFeatureError
-from glaive.file.blob_options import BlobOptions
-from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import blob_folder, data_file_path
@@ -39,7 +37,6 @@ from glaive.scan.deletions import LiveRows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.view import View, Views
-from glaive.table.dictionaries import load_dictionaries
 
 __all__ = [
     "WINDOW",
@@ -67,8 +64,6 @@ def write_column_file(
     fragment: Fragment,
     schema: LanceSchema,
     rows: Iterable[Rows],
-    *,
-    version: str | None = None,
 ) -> DataFile:
     """Write columns of a fragment into a file that no version refers to yet.
 
@@ -78,23 +73,15 @@ def write_column_file(
         The columns, with the ids they have or will have.
     rows
         As many as the fragment has physically.
-    version
-        Format of the file; that of the dataset when omitted.
 
     Raises
     ------
     SchemaError
         There are more or fewer rows; the file is removed.
     """
-    manifest = snapshot.manifest
-    name = resolve_version(version or str(manifest.data_format))
-    options = WriteOptions(
-        mode="append",
-        max_rows_per_file=max(1, fragment.physical_rows),
-        blobs=BlobOptions(bases=blob_bases(manifest.wire.base_paths)),
-    )
-    shared = load_dictionaries(snapshot.store, manifest)
-    written = write_fragments(snapshot.store, rows, schema, options, name, shared)
+    options = WriteOptions(mode="append", max_rows_per_file=max(1, fragment.physical_rows))
+    plan = plan_write(snapshot.store, schema, options, snapshot.manifest)
+    written = write_fragments(plan, rows)
     found = sum(one.physical_rows for one in written)
     if found != fragment.physical_rows or len(written) != 1:
         discard_files(snapshot, [file for one in written for file in one.files])

@@ -14,13 +14,11 @@ from glaive.arrow.nesting import check_nesting
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import SchemaError, UnsupportedFeatureError
+from glaive.file.versions import PROFILES, Profile, profile_of
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.manifest import Manifest
-from glaive.types import FormatVersion
 
 __all__ = ["Grown", "first_new_id", "grow", "renumbered"]
-
-_GROWING_STRUCTS = FormatVersion(2, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     """
     old = manifest.schema
     check_nesting(new)
-    if manifest.data_format >= _GROWING_STRUCTS:
+    profile = profile_of(manifest.data_format)
+    if profile.blob_type:
         new = with_blob_type(new)
     check_names([name for name in new.names if name not in old.names])
     ids = new_field_ids(first_new_id(manifest))
@@ -72,7 +71,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
         if more is None:
             fields.append(field)
             continue
-        whole, part = _together(field, more, field.name, manifest.data_format, ids)
+        whole, part = _together(field, more, field.name, profile, ids)
         fields.append(whole)
         added.append(part)
     for more in wanted.values():
@@ -92,7 +91,7 @@ def renumbered(field: Field, ids: Iterator[int]) -> Field:
 
 
 def _together(
-    old: Field, new: Field, path: str, version: FormatVersion, ids: Iterator[int]
+    old: Field, new: Field, path: str, profile: Profile, ids: Iterator[int]
 ) -> tuple[Field, Field]:
     """A struct with the members of both, and one with those that are new."""
     if old.logical_type != "struct" or new.logical_type != "struct" or old.is_packed:
@@ -100,10 +99,11 @@ def _together(
             f"column {path!r} exists already. Choose another name, or drop it first; to change "
             "its type, use alter_columns."
         )
-    if version < _GROWING_STRUCTS:
+    if not profile.grows_structs:
+        first = next(name for name, one in PROFILES.items() if one.grows_structs)
         raise UnsupportedFeatureError(
-            f"column {path!r}: files of format {version} cannot add members to a struct; those "
-            f"of {_GROWING_STRUCTS} and later can"
+            f"column {path!r}: files of format {profile.version} cannot add members to a struct; "
+            f"those of {first} and later can"
         )
     known = {one.name: one for one in old.children}
     children: list[Field] = list(old.children)
@@ -115,7 +115,7 @@ def _together(
             children.append(fresh)
             added.append(fresh)
             continue
-        whole, part = _together(before, member, f"{path}.{member.name}", version, ids)
+        whole, part = _together(before, member, f"{path}.{member.name}", profile, ids)
         children[children.index(before)] = whole
         added.append(part)
     return replace(old, children=tuple(children)), replace(old, children=tuple(added))

@@ -15,10 +15,10 @@ from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import has_dictionary
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import Rows
-from glaive.dataset.writing.write import find_target, write_fragments
-from glaive.file.versions import PROFILES
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.rowids import (
@@ -80,27 +80,18 @@ def rewrite(
     count = max(1, rows // options.target_rows_per_fragment)
     most = max(1, -(-rows // count))
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
-    schema = manifest.schema.to_arrow()
-    target = find_target(dataset.store, schema, writing, manifest)
+    plan = plan_write(dataset.store, manifest.schema, writing, manifest)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     # Writers of such pages take text with the dictionaries that it was read with.
-    coded = getattr(PROFILES[target.version], "pages", None) == "layouts"
+    coded = getattr(plan.profile, "pages", None) == "layouts"
     pieces = make_query(Views(dataset.snapshot), reading).pieces(coded=coded)
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # told before the rows are written
         for one in old:
             dataset.snapshot.check_rows(one)
             check_at_once(one.physical_rows, manifest.where)
-    new = write_fragments(
-        dataset.store,
-        _together(pieces),
-        target.schema,
-        writing,
-        target.version,
-        target.dictionaries,
-        coded=coded,
-    )
+    new = write_fragments(plan, _together(pieces), coded=coded)
     new = [one for one in new if one.physical_rows]
     if stable:
         new = _with_lineage(dataset, old, new)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import Rows
-from glaive.dataset.writing.write import find_target, write_fragments
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.rowids import encode_row_ids
@@ -46,14 +47,8 @@ def write_moved(
     """
     manifest = dataset.manifest
     options = options or WriteOptions(mode="append")
-    schema = manifest.schema.to_arrow()
-    target = find_target(dataset.store, schema, options, manifest)
-    places = target.places(options)
-    options = replace(options, blobs=target.blobs(options.blobs))
-    written = write_fragments(
-        dataset.store, rows, target.schema, options, target.version, target.dictionaries, places
-    )
-    written = [one for one in written if one.physical_rows]
+    plan = plan_write(dataset.store, manifest.schema, options, manifest)
+    written = [one for one in write_fragments(plan, rows) if one.physical_rows]
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return written
     kept = np.concatenate(ids) if ids else np.empty(0, np.uint64)

@@ -1,23 +1,25 @@
-"""``add_bases``: further places where files of a dataset may lie."""
+"""Further places where files of a dataset may lie: ``add_bases``, and roots that lead to them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
 from glaive.table.operations.update_bases import UpdateBases
-from glaive.table.root import access_of, guarded
+from glaive.table.root import access_of, guarded, open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
 
-__all__ = ["add_bases", "naming"]
+__all__ = ["add_bases", "naming", "open_to_write"]
 
 
 def add_bases(
@@ -45,6 +47,33 @@ def add_bases(
     )
     store = naming(dataset.store, bases)
     return store, commit_operation(dataset, UpdateBases(new), properties=properties)
+
+
+def open_to_write(
+    place: str | os.PathLike[str] | OpenedVersion,
+    storage_options: Mapping[str, str] | None,
+    new_bases: Sequence[DatasetBasePath],
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    allow_external_blobs: bool | Sequence[str] | None = None,
+    **guards: Any,
+) -> ObjectStore:
+    """The root of a dataset to write to; that of an opened one, with what it allows.
+
+    ``guards`` are a commit lock and a register of manifests, in place of those it has.
+
+    Raises
+    ------
+    OptionError
+        It is no place, or an option has a value it cannot have.
+    """
+    from glaive.dataset.opened import OpenedVersion
+
+    if isinstance(place, OpenedVersion):
+        store = place.store
+    else:
+        store = open_root(place, storage_options, **guards)
+    policy = AccessPolicy.of(base_store_params, allow_external_blobs, before=access_of(store))
+    return naming(guarded(store, access=policy, **guards), new_bases)
 
 
 def naming(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from glaive.dataset.writing.source import Rows
 from glaive.errors import CapacityError, SchemaError
 from glaive.format.fields import Field, LanceSchema
 
-__all__ = ["check_names", "conform", "match_schema"]
+__all__ = ["check_names", "check_same_columns", "conform", "match_schema"]
 
 _RESERVED = (
     "_rowid",
@@ -63,11 +64,11 @@ def _match_fields(
     """Those of ``wanted`` that ``found`` has, in the order wanted; notes what is at fault."""
     what = "member" if prefix else "column"
     known = {field.name for field in wanted}
-    faults += [
-        f"{prefix + one.name!r} is no {what} of the dataset"
-        for one in found
-        if one.name not in known
-    ]
+    for one in found:
+        if one.name not in known:
+            close = get_close_matches(one.name, known, n=1)
+            hint = f" (did you mean {prefix + close[0]!r}?)" if close else ""
+            faults.append(f"{prefix + one.name!r} is no {what} of the dataset{hint}")
     kept = []
     for field in wanted:
         path = prefix + field.name
@@ -141,18 +142,29 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
-    if sorted(rows.schema.names) != sorted(schema.names):
-        raise SchemaError(
-            f"rows have the columns {', '.join(rows.schema.names)}, expected "
-            f"{', '.join(schema.names)}. All pieces of the rows need the same columns, those of "
-            "the schema if one is given: rename, add or drop columns first."
-        )
+    check_same_columns(rows.schema.names, schema.names)
     arrays = [_cast(rows.column(field.name), field) for field in schema]
     kind: Any = type(rows)
     if any(isinstance(one, pa.ChunkedArray) for one in arrays):
         kind = pa.Table
     made: Rows = kind.from_arrays(arrays, schema=schema)
     return made
+
+
+def check_same_columns(found: Collection[str], wanted: Collection[str]) -> None:
+    """Refuse rows that have other columns than expected; their order does not matter.
+
+    Raises
+    ------
+    SchemaError
+        Names both.
+    """
+    if sorted(found) != sorted(wanted):
+        raise SchemaError(
+            f"rows have the columns {', '.join(found)}, expected {', '.join(wanted)}. All pieces "
+            "of the rows need the same columns, those of the schema if one is given: rename, add "
+            "or drop columns first."
+        )
 
 
 def _cast(array: Any, field: pa.Field) -> Any:

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-import pyarrow as pa
-
 from glaive.dataset.fragments.metadata import FragmentMetadata
-from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.source import Rows
-from glaive.dataset.writing.target_bases import DataPlace
 from glaive.errors import StoreError, UnsupportedFeatureError
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.format.blobs import has_blobs_v2
-from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import blob_folder, new_data_file_name
 from glaive.io.deleting import discard
 from glaive.io.new_files import NewFiles
-from glaive.io.store import ObjectStore
 
-__all__ = ["RollingWriter"]
+__all__ = ["RollingWriter", "discard_fragments"]
 
 
 class RollingWriter:
     """Writes rows, beginning a new file whenever the one before is full."""
 
-    def __init__(
-        self, store: ObjectStore, schema: LanceSchema, options: WriteOptions, version: str | None
-    ) -> None:
-        self.store, self.schema, self.options, self.version = store, schema, options, version
+    def __init__(self, plan: WritePlan) -> None:
+        self.plan, self.options = plan, plan.options
         self.fragments: list[Fragment] = []
-        self.dictionaries: dict[int, pa.Array] = {}
-        self.places: tuple[DataPlace, ...] = (DataPlace(store),)
-        self._place = self.places[0]
+        self._dictionaries = dict(plan.dictionaries)  # those of further columns are added
+        self._place = plan.places[0]
         self._writer: FileWriter | None = None
         self._name = ""
         self._rows = 0
@@ -69,22 +61,23 @@ class RollingWriter:
             yield rows.slice(at, min(step, start + min(rest, room) - at))
 
     def _begin(self) -> FileWriter:
+        plan = self.plan
         self._name = new_data_file_name()
-        self._place = place = self.places[len(self.fragments) % len(self.places)]
-        if place.base_id is not None and any(map(has_blobs_v2, self.schema.fields)):
+        self._place = place = plan.places[len(self.fragments) % len(plan.places)]
+        if place.base_id is not None and any(map(has_blobs_v2, plan.schema.fields)):
             raise UnsupportedFeatureError(
                 "target_bases: files with blob columns must lie in the dataset's own place"
             )
         writer = self._writer = create_writer(
             NewFiles(place.store),
             place.path_of(self._name),
-            self.schema,
-            self.version,
+            plan.schema,
+            plan.version,
             encoding_options=self.options.encoding_options,
-            dictionaries=self.dictionaries,
-            blobs=self.options.blobs,
+            dictionaries=self._dictionaries,
+            blobs=plan.blobs,
             rows_per_batch=self.options.max_rows_per_group,
-            page_bytes=self.options.page_bytes(len(self.schema.fields)),
+            page_bytes=self.options.page_bytes(len(plan.schema.fields)),
         )
         self._rows = 0
         if self.options.progress is not None:
@@ -116,14 +109,16 @@ class RollingWriter:
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
-        for place in self.places:
-            mine = [file for one in self.fragments for file in one.files]
-            self._remove(place, [one.path for one in mine if one.base_id == place.base_id])
+        discard_fragments(self.plan, self.fragments)
 
-    def _remove(self, place: DataPlace, names: list[str]) -> None:
-        paths = [place.path_of(name) for name in names]
+
+def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
+    """Remove files that no version refers to, as far as their stores let them go."""
+    files = [file for one in fragments for file in one.files]
+    for place in plan.places:
+        paths = [place.path_of(one.path) for one in files if one.base_id == place.base_id]
         with suppress(StoreError):
-            if any(map(has_blobs_v2, self.schema.fields)):
+            if any(map(has_blobs_v2, plan.schema.fields)):
                 folders = [blob_folder(path) for path in paths]
                 paths += [one.path for folder in folders for one in place.store.walk(folder)]
             discard(place.store, paths)

@@ -23,12 +23,17 @@ class LegacyProfile:
         All ``(major, minor)`` pairs by which a footer may say this version.
     rows_per_batch
         Rows of a page at most, and of one entry of the statistics.
+    leaf_columns, grows_structs, blob_type
+        As those of :class:`glaive.file.profile.FormatProfile`.
     """
 
     version: FormatVersion
     footer: tuple[int, int]
     on_disk: tuple[tuple[int, int], ...]
     rows_per_batch: int
+    leaf_columns: bool = False
+    grows_structs: bool = False
+    blob_type: bool = False
 
 
 V0_1 = LegacyProfile(

@@ -106,7 +106,7 @@ def _members(
 
 def _checked(options: EncodingOptions, path: str, profile: FormatProfile) -> EncodingOptions:
     version = profile.version
-    if options.structural_encoding == "sparse" and (version.major, version.minor) < (2, 3):
+    if options.structural_encoding == "sparse" and profile.pages != "planes":
         raise OptionError(
             f"column {path!r}: structural-encoding: format {version} has miniblock and fullzip, "
             "found 'sparse', which format 2.3 has"

@@ -12,6 +12,7 @@ V2_0 = FormatProfile(
     footer=(0, 3),
     on_disk=((0, 3), (2, 0)),
     pages="arrays",
+    leaf_columns=False,
     large_chunks=False,
     scalar_constants=False,
     compressed_constant_levels=False,

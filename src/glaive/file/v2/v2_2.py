@@ -20,6 +20,8 @@ V2_2 = replace(
     dictionary_bits=frozenset({64, 128}),
     level_runs=True,
     dictionary_compression="lz4",
+    grows_structs=True,
+    blob_type=True,
     types=frozenset(
         {
             "large binary with lance-encoding:blob",
