@@ -180,16 +180,16 @@ class LanceArrowWriter(DataSourceArrowWriter):
 
 
 def _write_options(options: Options, mode: Mode) -> WriteOptions:
-    default = WriteOptions()
-    return WriteOptions(
-        mode=mode,
-        max_rows_per_file=options.max_rows_per_file or default.max_rows_per_file,
-        max_bytes_per_file=options.max_bytes_per_file or default.max_bytes_per_file,
-        data_storage_version=options.data_storage_version,
-        enable_stable_row_ids=bool(options.enable_stable_row_ids),
-        encoding_options=options.encoding_options,
-        transaction_properties={JOB: options.job or str(uuid4()), ENGINE: "spark"},
+    names = (
+        "max_rows_per_file",
+        "max_bytes_per_file",
+        "data_storage_version",
+        "enable_stable_row_ids",
+        "encoding_options",
     )
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    properties = {JOB: options.job or str(uuid4()), ENGINE: "spark"}
+    return WriteOptions(mode=mode, transaction_properties=properties, **given)
 
 
 def _is_committed(job: WriteJob) -> bool:
