@@ -23,7 +23,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
-from glaive.table.indices import covered_fragments, prune, remap
+from glaive.table.index_coverage import covered_fragments, prune, remap
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement

@@ -21,8 +21,8 @@ from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
-from glaive.table.indices import covered_fragments, holds_addresses
-from glaive.table.reuse import REUSE_INDEX, MovedGroup, followed, moves_before
+from glaive.table.index_coverage import covered_fragments, holds_addresses
+from glaive.table.moved_rows import REUSE_INDEX, MovedGroup, followed, moves_before
 
 __all__ = ["RemappedIndices", "any_holds_addresses", "pinned_fragments", "remap_segments"]
 

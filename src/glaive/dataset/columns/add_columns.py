@@ -31,7 +31,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
 from glaive.scan.nullability import may_be_null
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import ROW_ADDRESS, ROW_ID
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.table.operations.merge import Merge
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_NAME
 from glaive.format.manifest import Manifest
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 from glaive.table.operations.project import Project
 from glaive.types import FormatVersion
 

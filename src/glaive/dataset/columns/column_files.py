@@ -38,7 +38,7 @@ from glaive.io.deleting import discard
 from glaive.scan.deletions import LiveRows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import View, Views
+from glaive.scan.views import View, Views
 from glaive.table.dictionaries import load_dictionaries
 
 __all__ = [

@@ -14,9 +14,9 @@ from glaive.errors import CommitConflictError, CommitContentionError, OptionErro
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.index.remap import remap_segments
+from glaive.table.moved_rows import reuse_entry
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.reuse import reuse_entry
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

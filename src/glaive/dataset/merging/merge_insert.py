@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
-from glaive.dataset.rows.retrying import RETRY_TIMEOUT, with_retries
+from glaive.dataset.rows.retry import RETRY_TIMEOUT, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 

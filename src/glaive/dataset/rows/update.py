@@ -26,8 +26,8 @@ from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
 from glaive.format.manifest import Manifest
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
-from glaive.scan.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from glaive.scan.view import Views
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from glaive.scan.views import Views
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:

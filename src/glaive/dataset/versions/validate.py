@@ -14,7 +14,7 @@ from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import INDICES, index_file_path
 from glaive.scan.snapshot import Snapshot
 from glaive.table.deletions import load_deletions
-from glaive.table.indices import covered_fragments
+from glaive.table.index_coverage import covered_fragments
 from glaive.table.lineage import load_lineage
 
 __all__ = ["validate_fragment", "validate_version"]

@@ -16,14 +16,15 @@ from glaive.format.index_section import check_uuid
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import (
+from glaive.table.concurrent_changes import conflict_on, overlap, unknown
+from glaive.table.fragment_ids import (
     check_fragment_id,
     copy_of,
     edit_fragments,
     mark_file_versions,
 )
-from glaive.table.indices import encode_indices, remap, rewritten_under
-from glaive.table.others import conflict_on, overlap, unknown
+from glaive.table.index_coverage import encode_indices, remap, rewritten_under
+from glaive.table.moved_rows import followed, on_top
 from glaive.table.protocol import (
     CommitOptions,
     Conflict,
@@ -33,7 +34,6 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
-from glaive.table.reuse import followed, on_top
 
 __all__ = ["Rewrite", "RewriteGroup"]
 
