@@ -14,7 +14,7 @@ from tests.spark.columns import batch, table
 
 from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
-from glaive.spark.assign import assigned, refuse_missing, refuse_unassignable
+from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.types import as_spark_sends, to_spark
 

@@ -27,7 +27,7 @@ def write_fragments(
     rows
         Pieces whose columns fit those of the plan by name, in any order.
     coded
-        Whether text may come with a dictionary, as :func:`glaive.scan.execute.pieces` gives it.
+        Whether text may come with a dictionary, as :func:`glaive.scan.run.execute.pieces` gives it.
 
     Raises
     ------
@@ -54,6 +54,6 @@ def write_fragments(
 
 
 def _fits(piece: Rows, schema: pa.Schema) -> bool:
-    from glaive.file.v2.coded import fits_coded
+    from glaive.file.v2.dictionary_passthrough import fits_with_dictionaries
 
-    return fits_coded(piece, schema)
+    return fits_with_dictionaries(piece, schema)

@@ -31,8 +31,8 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.access import allow_copies, open_external
 from glaive.io.store import ObjectStore
-from glaive.table.assign import check_mixing
 from glaive.table.dictionaries import load_dictionaries
+from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.root import access_of
 
