@@ -323,6 +323,32 @@ def test_nulls_where_none_may_be_are_refused(way: str, tmp_path: Path) -> None:
     assert glaive.dataset(uri).version == 1
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_nulls_in_members_and_items_that_are_never_null_are_refused(
+    way: str, version: str, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t")
+    never = pa.field("item" if version == "0.1" else "never", pa.int64(), version == "0.1")
+    struct = pa.struct([pa.field("a", pa.int64(), nullable=False), ("l", pa.list_(never))])
+    glaive.write_dataset(
+        pa.table({"s": pa.array([{"a": 1, "l": [1]}], struct)}), uri, data_storage_version=version
+    )
+    loose = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.int64()))])
+
+    def append(*values: Any) -> glaive.LanceDataset:
+        return WAYS[way](Case(pa.table({"s": pa.array(values, loose)}), mode="append"), uri)
+
+    with pytest.raises(SchemaError, match=r"'s(\.a)?'.*null"):
+        append({"a": 2, "l": []}, {"a": None, "l": []})
+    if version != "0.1":
+        with pytest.raises(SchemaError, match=r"'(s\.l\.never|l|s)'.*null"):
+            append({"a": 2, "l": [None]})
+    assert glaive.dataset(uri).version == 1
+    if version in ("2.1", "2.2"):  # others have no null structs around such members
+        assert append(None, {"a": 2, "l": None}).count_rows() == 3
+
+
 @pytest.mark.parametrize("way", [write, write_uncommitted])
 def test_a_schema_given_beside_a_table_is_that_of_the_dataset(
     way: Callable[[Case, str], glaive.LanceDataset], tmp_path: Path

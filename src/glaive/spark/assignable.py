@@ -55,9 +55,9 @@ def refuse_missing(given: LanceSchema, wanted: LanceSchema, *, where: str) -> No
 
 
 def _paths(fields: tuple[Field, ...], prefix: str = "") -> Iterator[tuple[str, int]]:
-    for one in fields:
-        yield prefix + one.name, one.id
-        yield from _paths(one.children, f"{prefix}{one.name}.")
+    for field in fields:
+        yield prefix + field.name, field.id
+        yield from _paths(field.children, f"{prefix}{field.name}.")
 
 
 def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> None:
@@ -86,9 +86,9 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
         return None
     parts: list[tuple[Any, Any, str]] = []
     if types.is_struct(source) and types.is_struct(target):
-        if {one.name for one in source} != {one.name for one in target}:
+        if {field.name for field in source} != {field.name for field in target}:
             return column, target, source
-        parts = [(source.field(one.name).type, one.type, one.name) for one in target]
+        parts = [(source.field(field.name).type, field.type, field.name) for field in target]
     elif types.is_map(source) and types.is_map(target):
         parts = [
             (source.key_type, target.key_type, "key"),

@@ -150,7 +150,9 @@ class LanceArrowWriter(DataSourceArrowWriter):
         cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
         rows = (part for batch in iterator for part in batch_parts(cast, batch))
         written = write_fragments(job.plan, rows)
-        return FragmentsWritten(tuple(one.to_wire().SerializeToString() for one in written))
+        return FragmentsWritten(
+            tuple(fragment.to_wire().SerializeToString() for fragment in written)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make one version of what all tasks wrote; nothing if an earlier call already did."""
@@ -162,7 +164,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         """Remove the files of a job whose tasks failed, if that can do no harm."""
         job = self.job
         fragments = list(_fragments(messages))
-        paths = [data_file_path(file.path) for one in fragments for file in one.files]
+        paths = [data_file_path(file.path) for fragment in fragments for file in fragment.files]
         if not paths:
             return
         if None not in messages:

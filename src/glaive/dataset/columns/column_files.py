@@ -27,6 +27,7 @@ from glaive.config import settings
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.rolling import discard_fragments
 from glaive.dataset.writing.source import Rows
 from glaive.errors import SchemaError, StoreError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
@@ -84,7 +85,7 @@ def write_column_file(
     written = write_fragments(plan, rows)
     found = sum(one.physical_rows for one in written)
     if found != fragment.physical_rows or len(written) != 1:
-        discard_files(snapshot, [file for one in written for file in one.files])
+        discard_fragments(plan, written)
         raise SchemaError(
             f"new columns of fragment {fragment.id}: expected {fragment.physical_rows} rows, one "
             f"for each of the fragment's, found {found}"

@@ -67,10 +67,10 @@ def _created_meanwhile(plan: WritePlan) -> WritePlan:
     base = open_latest(plan.store)
     where = plan.store.uri
     schema = match_schema(plan.schema.to_arrow(), base.schema, where=where)
-    written = {(one.id, one.name, one.logical_type) for one in plan.schema.walk()}
-    needed = {(one.id, one.name, one.logical_type) for one in schema.walk()}
+    written = {(field.id, field.name, field.logical_type) for field in plan.schema.walk()}
+    needed = {(field.id, field.name, field.logical_type) for field in schema.walk()}
     if written != needed or not all(
-        base.schema.field_by_id(one.id).nullable for one in plan.schema.walk() if one.nullable
+        base.schema.field_by_id(field.id).nullable for field in plan.schema.walk() if field.nullable
     ):
         raise CommitConflictError(
             f"{where} was created by another writer while these rows were written, with columns "

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from glaive.dataset.writing.conform import conform
+from glaive.dataset.writing.nulls import check_members
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import RollingWriter
 from glaive.dataset.writing.source import Rows
@@ -45,7 +46,9 @@ def write_fragments(
     roll = RollingWriter(plan)
     try:
         for piece in rows:
-            roll.write(piece if coded and _fits(piece, arrow) else conform(piece, arrow))
+            fitted = piece if coded and _fits(piece, arrow) else conform(piece, arrow)
+            check_members(fitted, plan.schema)
+            roll.write(fitted)
         roll.close()
     except BaseException:
         roll.discard()

@@ -107,7 +107,11 @@ _OPTIONS: Final = """**options
 """What stands in the docstring in place of the keywords."""
 
 _DEFAULTS: Final = {
-    **{one.name: one.default for one in fields(WriteOptions) if isinstance(one.default, int)},
+    **{
+        entry.name: entry.default
+        for entry in fields(WriteOptions)
+        if isinstance(entry.default, int)
+    },
     "external_blob_mode": "reference",
     "allow_external_blob_outside_bases": False,
 }
@@ -127,7 +131,11 @@ def shows_keywords(*kinds: type) -> Callable[[F], F]:
 
 def _showing(function: F, kinds: Sequence[type]) -> F:
     own = signature(function)
-    named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
+    named = [
+        parameter
+        for parameter in own.parameters.values()
+        if parameter.kind != Parameter.VAR_KEYWORD
+    ]
     named += [
         Parameter(
             name,
@@ -140,7 +148,7 @@ def _showing(function: F, kinds: Sequence[type]) -> F:
     function.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]  # any function has room for it
     if function.__doc__:  # not under -OO
         place = _OPTIONS.format(kinds[-1].__name__)
-        explained = [cleandoc(one.__doc__ or "").partition("---\n")[2] for one in kinds]
+        explained = [cleandoc(kind.__doc__ or "").partition("---\n")[2] for kind in kinds]
         shown = cleandoc(function.__doc__).replace(place, "\n".join([*explained, ""]))
         function.__doc__ = shown
     return function
@@ -156,7 +164,7 @@ def write_options(
     OptionError
         One does not exist, or has a value it cannot have.
     """
-    unknown = {name: one for name, one in given.items() if name not in kind.__annotations__}
+    unknown = {name: value for name, value in given.items() if name not in kind.__annotations__}
     check_options(function.__name__, unknown, function)
     values = {name: value for name, value in given.items() if value is not None}
     legacy = values.pop("use_legacy_format", None)

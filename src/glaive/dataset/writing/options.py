@@ -1,4 +1,4 @@
-"""How rows become files and a version: what a writer can be told, checked once."""
+"""How rows become files and a version: what a writer is asked for, checked once."""
 
 from __future__ import annotations
 
@@ -25,45 +25,22 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How rows become files and a version.
+    """How rows become files and a version, with all values checked.
+
+    Where nothing else is said, an option means what the keyword of the same name means in
+    :class:`glaive.dataset.writing.keywords.WriteKeywords`.
 
     Parameters
     ----------
     mode
         ``create`` refuses a dataset that is there; ``append`` and ``overwrite`` create one
         that is not.
-    max_rows_per_file
-        Rows after which a new file, and with it a new fragment, is begun.
     full_files
         So many files take ``max_rows_per_file``, those after them one row less; all if omitted.
-    max_rows_per_group
-        Rows of a page at most, in files of format 0.1; others have no groups.
-    max_bytes_per_file
-        Bytes after which a new file is begun, about.
-    max_page_bytes, data_cache_bytes
-        Bytes of values in a page at most, about; and of those that wait to become pages.
-    data_storage_version
-        Format of the files by name; by default that of the dataset, else the stable one.
-    enable_stable_row_ids, enable_v2_manifest_paths
-        How a new dataset is made; an existing one stays as it is.
-    transaction_properties
-        Text entries kept with the version.
-    commit_message
-        Shown with the version.
-    initial_bases
-        Base paths of a dataset that is created.
     auto_cleanup
-        ``interval`` in versions and ``older_than_seconds``: after how many commits old versions
-        of a dataset that is created or overwritten are cleaned up.
-    target_bases, target_all_bases
-        Base paths that new data files go to in turn, by name or path; or all of them and the
-        dataset's own place.
-    progress
-        Told of files: ``begin(fragment)`` and ``complete(fragment)``.
-    encoding_options
-        How columns are encoded, by path; see :func:`glaive.write_dataset`.
+        What ``auto_cleanup_options`` asks for.
     blobs
-        How the values of blob columns are kept.
+        How the values of blob columns are kept: what three keywords ask for.
     """
 
     mode: Mode = "create"

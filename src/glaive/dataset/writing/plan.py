@@ -91,7 +91,7 @@ class WritePlan:
         return PROFILES[self.version]
 
     def __reduce__(self) -> tuple[object, ...]:
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return partial(WritePlan, **{**values, "base": None}), ()
 
 

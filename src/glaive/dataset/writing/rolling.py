@@ -114,13 +114,13 @@ class RollingWriter:
 
 def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
     """Remove files that no version refers to, as far as their stores let them go."""
-    files = [file for one in fragments for file in one.files]
+    files = [file for fragment in fragments for file in fragment.files]
     for place in plan.places:
-        paths = [place.path_of(one.path) for one in files if one.base_id == place.base_id]
+        paths = [place.path_of(file.path) for file in files if file.base_id == place.base_id]
         with suppress(StoreError):
             if any(map(has_blobs_v2, plan.schema.fields)):
                 folders = [blob_folder(path) for path in paths]
-                paths += [one.path for folder in folders for one in place.store.walk(folder)]
+                paths += [blob.path for folder in folders for blob in place.store.walk(folder)]
             discard(place.store, paths)
 
 

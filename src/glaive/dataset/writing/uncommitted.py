@@ -80,7 +80,7 @@ def write_fragments(
     columns = source if schema is None else schema
     base = dataset_uri.manifest if isinstance(dataset_uri, OpenedVersion) else None
     plan = plan_write(store, columns, wanted, base)
-    fragments = [FragmentMetadata.of(one) for one in write_files(plan, rows)]
+    fragments = [FragmentMetadata.of(fragment) for fragment in write_files(plan, rows)]
     return _transaction(plan, fragments) if return_transaction else fragments
 
 
