@@ -29,7 +29,7 @@ from glaive.table.registry import operations
 from glaive.table.versions import ManifestLocation, list_versions, locate
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["Transaction", "commit_by_hand", "commit_together", "recent", "transaction_of"]
 

@@ -19,7 +19,7 @@ from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.reuse import reuse_entry
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["commit_rewrites"]
 
@@ -54,15 +54,15 @@ def commit_rewrites(
             "result once."
         )
     base = dataset
-    if versions != {dataset.version}:
-        base = dataset.checked_out(versions.pop())
+    if versions != {dataset.manifest.version}:
+        base = dataset.at(versions.pop())
     count = sum(len(one.new) for one in rewrites)
     reserved = base
     following = 0
     if count:
         manifest = commit_operation(base, ReserveFragments(count))
         following = manifest.wire.max_fragment_id - count + 1
-        reserved = base.checked_out(manifest)
+        reserved = base.at(manifest)
     groups, moved = [], []
     for one in rewrites:
         numbered = []

@@ -18,7 +18,7 @@ from glaive.table.indices import covered_fragments
 from glaive.table.reuse import REUSE_INDEX, followed
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["plan_compaction"]
 
@@ -35,14 +35,14 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
     alone = replace(options, excluded_fragment_ids=())
     tasks = tuple(
         CompactionTask(
-            dataset.version,
+            dataset.manifest.version,
             tuple(ids[one].tolist()),
             alone,
             tuple(map(manifest.fragment, one)),
         )
         for one in _within_limits(dataset, groups, options)
     )
-    return CompactionPlan(dataset.version, tasks)
+    return CompactionPlan(dataset.manifest.version, tasks)
 
 
 def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[int]]:

@@ -13,7 +13,7 @@ from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.format.fragment import Fragment
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["CompactionPlan", "CompactionTask"]
 
@@ -35,7 +35,7 @@ class CompactionTask:
         """The fragments, as users know them."""
         return tuple(map(FragmentMetadata.of, self.old))
 
-    def execute(self, dataset: OpenedVersion) -> RewriteResult:
+    def execute(self, dataset: OpenDataset) -> RewriteResult:
         """Write the rows into new fragments that no version has yet.
 
         They are those of ``read_version``, though the dataset may be at another one.
@@ -45,7 +45,8 @@ class CompactionTask:
         VersionNotFoundError
             That version was cleaned up.
         """
-        return rewrite(dataset, self.read_version, self.fragment_ids, self.options, self.old)
+        given = (self.read_version, self.fragment_ids, self.options, self.old)
+        return rewrite(dataset.opened, *given)
 
     def json(self) -> str:
         """As text."""

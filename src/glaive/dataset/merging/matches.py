@@ -29,7 +29,7 @@ from glaive.scan.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET
 from glaive.scan.view import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["Matches", "find_matches"]
 

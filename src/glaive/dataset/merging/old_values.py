@@ -22,7 +22,7 @@ from glaive.scan.take import take_physical
 from glaive.scan.view import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["bind_condition", "holds", "is_whole", "kept_columns", "padded_rows", "updated_rows"]
 

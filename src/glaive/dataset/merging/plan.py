@@ -20,7 +20,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_searched
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["analyze", "explain"]
 

@@ -13,7 +13,7 @@ from glaive.table.refs import root_store
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = [
     "CleanupCandidateFile",
@@ -140,7 +140,7 @@ def _referenced_branches(
         asked = policy.versions is None or version in policy.versions
         if not asked or version in kept or version not in versions:
             continue
-        if dataset.checked_out(version).manifest.timestamp < before:
+        if dataset.at(version).manifest.timestamp < before:
             found.append(CleanupReferencedBranch(name, version))
     return sorted(found, key=lambda one: (-one.referenced_version, one.name))
 

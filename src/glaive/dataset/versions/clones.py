@@ -26,7 +26,7 @@ from glaive.table.registry import read_operation
 from glaive.table.root import access_of, open_root
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["clone_deep", "clone_shallow", "make_branch"]
 

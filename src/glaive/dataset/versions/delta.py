@@ -21,7 +21,7 @@ from glaive.scan.system import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.view import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["DatasetDelta", "compare_versions"]
 

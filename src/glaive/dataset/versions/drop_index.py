@@ -10,7 +10,7 @@ from glaive.format.manifest import Manifest
 from glaive.table.operations.create_index import CreateIndex
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["drop_index"]
 

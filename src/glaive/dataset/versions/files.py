@@ -28,7 +28,7 @@ from glaive.table.root import open_root, plain_store
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["all_files", "drop_dataset", "migrate_manifest_names", "tracked_files"]
 

@@ -19,7 +19,7 @@ from glaive.table.refs import TREE, branch_store, now, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Tags:
 
     __slots__ = ("_dataset",)
 
-    def __init__(self, dataset: OpenedVersion) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     @property
@@ -96,7 +96,8 @@ class Tags:
         tags.delete_tag(self._root, tag)
 
     def _tag(self, reference: object) -> Tag:
-        found = resolve(self._dataset.store, self._dataset.manifest, reference)
+        opened = self._dataset.opened
+        found = resolve(opened.store, opened.manifest, reference)
         manifest = found.manifest
         path = manifest_path(manifest.version, manifest.scheme)
         made = now()
@@ -114,7 +115,7 @@ class Branches:
 
     __slots__ = ("_dataset",)
 
-    def __init__(self, dataset: OpenedVersion) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     @property
@@ -181,8 +182,9 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     place.delete([path for path in found if not path.startswith(below)] if below else found)
 
 
-def _root(dataset: OpenedVersion) -> ObjectStore:
-    return root_store(dataset.store, branch_of(dataset.manifest))
+def _root(dataset: OpenDataset) -> ObjectStore:
+    opened = dataset.opened
+    return root_store(opened.store, branch_of(opened.manifest))
 
 
 def _ordered(found: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
