@@ -28,7 +28,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
-from glaive.io.stats import IOStats, counters_of
+from glaive.io.stats import IOStats
 from glaive.io.store import ObjectStore
 from glaive.scan.addresses import take_ids
 from glaive.scan.keywords import HeadKeywords, ScanKeywords, shows_options
@@ -295,11 +295,11 @@ class LanceDataset:
         Counted by the store of the dataset, so its other versions are included. Files that
         another dataset of the session had opened before count there.
         """
-        return counters_of(self.store).snapshot()
+        return self.store.counters.snapshot()
 
     def io_stats_incremental(self) -> IOStats:
         """What was read and written since the last call; counting begins anew."""
-        return counters_of(self.store).take()
+        return self.store.counters.take()
 
     # ------------------------------------------------------------ reading
 

@@ -266,7 +266,7 @@ def _branches(home: Location, place: Location) -> bool:
 
 def _root_options(root: ObjectStore, home: Location, place: Location) -> Mapping[str, str]:
     """Options of the root where a place is in the same bucket or account, else none."""
-    options: Mapping[str, str] = getattr(root, "options", None) or {}
+    options = root.options
     if home.scheme != place.scheme:
         return {}
     if home.scheme == "az":
@@ -281,6 +281,6 @@ def _root_options(root: ObjectStore, home: Location, place: Location) -> Mapping
 def _open(root: ObjectStore, place: Location, options: Mapping[str, str]) -> ObjectStore:
     if place.is_local:
         return LocalStore(place.path, options)
-    if place.is_fsspec and options is getattr(root, "options", None):
+    if place.is_fsspec and options is root.options:
         return open_sibling(root, place.uri)
     return open_store(place.uri, options)

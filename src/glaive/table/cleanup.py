@@ -26,14 +26,12 @@ from typing import Final
 from glaive.errors import CleanupError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
-from glaive.io.deleting import is_link, link_out, remove_unfinished
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.branches import BRANCHES, list_branches
 from glaive.table.load import load_manifest
 from glaive.table.references import FOLDERS, FileKind, FileSet, is_own_folder, kind_of
 from glaive.table.refs import ref_files
-from glaive.table.root import plain_store
 from glaive.table.tags import TAGS, list_tags
 from glaive.table.versions import ManifestLocation, list_manifests, list_versions
 
@@ -209,7 +207,7 @@ def delete_planned(
     left = list(plan.left)
     kept: set[str] = set()
     for one in plan.files:
-        if one.unfinished and not remove_unfinished(store, one.path):
+        if one.unfinished and not store.remove_unfinished(one.path):
             kept.add(one.path)
             left.append(
                 f"{store.full(one.path)} is empty, as of a writer that was stopped, and cannot be "
@@ -234,12 +232,12 @@ class _Left:
         self._store = store
         self._way = None
         if store.uri.startswith(f"{root.uri}/"):  # a branch lies below the root
-            self._way = link_out(root, store.uri[len(root.uri) + 1 :])
+            self._way = root.link_out(store.uri[len(root.uri) + 1 :])
         self.reasons: list[str] = []
 
     def why(self, folder: str) -> str | None:
         """Why files in a folder are left; ``None`` if they may be deleted."""
-        return self._way or link_out(self._store, folder)
+        return self._way or self._store.link_out(folder)
 
     def is_reachable(self, folder: str) -> bool:
         """Whether files in a folder may be deleted; why not is noted."""
@@ -250,15 +248,14 @@ class _Left:
 
     def is_link(self, path: str) -> bool:
         """Whether it is a link, which no writer makes; noted if so."""
-        if not is_link(self._store, path):
+        if not self._store.is_link(path):
             return False
         self.reasons.append(f"{self._store.full(path)} is a link, which no writer of datasets made")
         return True
 
     def note_folders(self, folder: str, kept: FileSet) -> None:
         """Note links in the place of folders that only versions that go had, or none."""
-        links = getattr(plain_store(self._store), "links", None)
-        for path in () if links is None else links(folder):
+        for path in self._store.links(folder):
             if is_own_folder(path) and path not in kept.folders:
                 self.is_link(path)
 
@@ -356,6 +353,4 @@ def _unused(
 
 def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
     yield from store.walk(folder)
-    unfinished = getattr(plain_store(store), "unfinished", None)
-    if unfinished is not None:
-        yield from unfinished(folder)
+    yield from store.unfinished(folder)

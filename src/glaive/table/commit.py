@@ -133,8 +133,7 @@ class _Commit:
                 Feature.NO_TRANSACTION_FILES
             ):
                 # Its name holds the uuid: nobody looks for it before the manifest names it.
-                put = getattr(self.store, "put_new", self.store.put)
-                put(transaction_path(name), [encoded])
+                self.store.put_new(transaction_path(name), [encoded])
             written = name
             pieces = encode_manifest(
                 draft.wire,

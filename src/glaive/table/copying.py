@@ -20,7 +20,6 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA
-from glaive.io.deleting import file_link_out
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -145,7 +144,7 @@ def _check_link(one: _Copy) -> None:
     """Refuse a link that leads out to a file whose content does not tell what it is."""
     if one.what == "deletion file" or one.path.endswith(_LANCE_ENDS):
         return
-    why = file_link_out(one.store, one.path)
+    why = one.store.file_link_out(one.path)
     if why is not None:
         raise AccessError(f"{one.store.full(one.path)} was not copied: {why}")
 

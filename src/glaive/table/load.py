@@ -15,9 +15,9 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
-from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.recent import State, newest_known, recall, remember, state_of
+from glaive.table.root import register_of
 from glaive.table.rows import complete_rows
 from glaive.table.versions import (
     ManifestLocation,
@@ -67,8 +67,8 @@ def _still_newest(store: ObjectStore) -> ManifestLocation | None:
     Listing a directory takes the longer the more versions it has. No name came or went since
     then; and the next number is free, as some file systems tell times in steps of milliseconds.
     """
-    if not isinstance(store, LocalStore):
-        return None
+    if register_of(store) is not None:
+        return None  # the directory does not tell
     known = newest_known(store.full(VERSIONS), state_of(store))
     if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
         return None

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
-from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 
 __all__ = ["KNOWN", "MOST", "State", "newest_known", "recall", "remember", "state_of"]
@@ -75,7 +74,7 @@ def remember(
 
 def state_of(store: ObjectStore) -> State | None:
     """What the directory of the versions is like now; ``None`` where there is no directory."""
-    return store.folder_state(VERSIONS) if isinstance(store, LocalStore) else None
+    return store.folder_state(VERSIONS)
 
 
 def _folder(where: str) -> str:

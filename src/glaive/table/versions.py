@@ -206,10 +206,10 @@ def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
     """The newest version of a directory with V2 names: neither sorted nor looked at."""
-    names = getattr(store, "names", None)
+    names = store.names(VERSIONS)
     if names is None:
         return None
-    first = min(names(VERSIONS), default="")
+    first = min(names, default="")
     found = parse_manifest_name(first)
     if found is None or found.scheme == "V1" or found.is_detached:
         return None
@@ -274,9 +274,8 @@ def write_hint(store: ObjectStore, version: int) -> None:
     costs as much as the rest of the commit, and a hint that is misread does no harm.
     """
     content = b'{"version":%d}' % version
-    rewrite = getattr(store, "rewrite", None)
     try:
-        if rewrite is None or not rewrite(HINT, content):
+        if not store.rewrite(HINT, content):
             store.put(HINT, [content])
     except StoreError as error:
         _logger.debug("version hint of %s not written: %s", store.uri, error)

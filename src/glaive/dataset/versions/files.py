@@ -19,12 +19,11 @@ from glaive.errors import (
 )
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
-from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table.handlers import forget_dataset
 from glaive.table.load import load_manifest, open_latest
 from glaive.table.references import files_of, kind_of
-from glaive.table.root import open_root, plain_store
+from glaive.table.root import open_root
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -148,10 +147,8 @@ def drop_dataset(
         ) from error
     # Manifests go last: what was begun can be repeated.
     paths = [meta.path for meta in store.walk("")]
-    plain: Any = plain_store(store)
-    if hasattr(plain, "unfinished"):
-        paths += [meta.path for meta in plain.unfinished("")]
-    links = dict.fromkeys(plain.links("") if hasattr(plain, "links") else ())
+    paths += [meta.path for meta in store.unfinished("")]
+    links = dict.fromkeys(store.links(""))
     for link in links:
         paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
@@ -159,13 +156,12 @@ def drop_dataset(
     store.delete([path for path in files if path not in links])
     store.delete(list(links))
     forget_dataset(store)
-    if hasattr(plain, "remove_folders"):
-        plain.remove_folders()
+    store.remove_folders()
 
 
 def _files_behind(store: ObjectStore, link: str) -> list[str]:
     """Files of the dataset in a folder that a link leads to, as far as they may be deleted."""
-    reason = link_out(store, link)
+    reason = store.link_out(link)
     if reason is not None:
         _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
         return []
@@ -191,7 +187,7 @@ def migrate_manifest_names(store: ObjectStore) -> int:
         They lie behind a link that leads out of the root: nothing was renamed.
     """
     renamed = 0
-    reason = link_out(store, VERSIONS)
+    reason = store.link_out(VERSIONS)
     if reason is not None:
         raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
     for meta in list(store.list(VERSIONS)):

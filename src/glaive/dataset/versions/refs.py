@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from glaive.dataset.versions.references import branch_of, resolve
 from glaive.errors import CommitError, OptionError
 from glaive.format.paths import manifest_path
-from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
@@ -171,7 +170,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
         )
     branches.delete_branch_file(root, branch)
     place = branch_store(root, branch)
-    reason = link_out(root, f"{TREE}/{branch}") or link_out(place, "")
+    reason = root.link_out(f"{TREE}/{branch}") or place.link_out("")
     if reason is not None:
         _logger.warning("the files of branch %r of %s are left: %s", branch, root.uri, reason)
         return
