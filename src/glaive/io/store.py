@@ -204,7 +204,7 @@ class ObjectStore(ABC):
         """
         data = self.get(path)
         size = min(data.size, len(target))
-        target[:size] = memoryview(data)[:size]
+        target[:size] = memoryview(data).cast("B")[:size]
         return data.size
 
     # ------------------------------------------------------------ writing

@@ -32,7 +32,7 @@ from glaive.errors import (
 )
 from glaive.format.flags import Feature, check_writable
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import DETACHED, manifest_path, transaction_path
+from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_path
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.deletions import load_deletions, put_deletions
@@ -40,8 +40,8 @@ from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.handlers import put_manifest
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
+from glaive.table.manifest_cache import MANIFESTS
 from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
-from glaive.table.recent import remember, state_of
 from glaive.table.registry import read_operation
 from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
@@ -156,7 +156,7 @@ class _Commit:
                 if not options.detached:
                     write_hint(self.store, version)
                     if complete:
-                        remember(pieces, made, state_of(self.store))
+                        MANIFESTS.keep(pieces, made, self.store.folder_state(VERSIONS))
                 self._clean_up(made)
                 return made
             took = took or time.perf_counter() - started
