@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.versions.indices import IndexDescription
     from glaive.dataset.writing.base_paths import DatasetBasePath
-    from glaive.scan.blob_file import BlobFile
+    from glaive.scan.blobs.file import BlobFile
 
 __all__ = ["LanceDataset"]
 
@@ -298,7 +298,7 @@ class LanceDataset:
         return self.store.counters.snapshot()
 
     def io_stats_incremental(self) -> IOStats:
-        """What was read and written since the last call; counting begins anew."""
+        """What was read and written since the last call; counting starts again."""
         return self.store.counters.take()
 
     # ------------------------------------------------------------ reading
@@ -558,7 +558,7 @@ class LanceDataset:
         Reads the columns of the filter; writes one small file per fragment with such rows.
         """
         from glaive.dataset.rows.delete import delete_where
-        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.retry import with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         count = with_retries(self, lambda at: delete_where(at, predicate), **limits)
@@ -567,7 +567,7 @@ class LanceDataset:
     def truncate_table(self) -> None:
         """Delete all rows and move this object to the new version; columns stay."""
         from glaive.dataset.rows.delete import truncate
-        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.retry import with_retries
 
         with_retries(self, truncate)
 
@@ -607,9 +607,9 @@ class LanceDataset:
 
         Notes
         -----
-        The rows are written anew with all columns, at the end of the dataset.
+        The rows are rewritten with all columns, at the end of the dataset.
         """
-        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.retry import with_retries
         from glaive.dataset.rows.update import update_where
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}

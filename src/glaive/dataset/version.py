@@ -16,7 +16,7 @@ from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 from glaive.table.load import open_latest
 
 __all__ = ["OpenDataset", "OpenedVersion"]

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
-from glaive.table.indices import kind_name
+from glaive.table.index_coverage import kind_name
 
 __all__ = ["index_kind", "index_kinds", "kind_by_files", "kind_of"]
 

@@ -22,8 +22,8 @@ from glaive.errors import (
 )
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
-from glaive.file.v2.reader import FileV2
-from glaive.file.v2.writer import FileV2Writer
+from glaive.file.v2.reading.reader import FileV2
+from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar
 from glaive.errors import OptionError
 from glaive.scan.metrics import ScanStatistics
 from glaive.scan.options import ScanOptions
-from glaive.scan.ordering import ColumnOrdering
+from glaive.scan.run.compare import ColumnOrdering
 
 __all__ = ["FragmentScanKeywords", "HeadKeywords", "ScanKeywords", "shows_options"]
 

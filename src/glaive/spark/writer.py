@@ -39,7 +39,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
-from glaive.spark.assign import refuse_unassignable
+from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
 from glaive.spark.types import as_spark_sends, stored_schema

@@ -82,7 +82,7 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, count=COUNTS, seed=SEEDS)
     def overwrite(self, turn: int, count: int, seed: int) -> None:
-        """Begin anew with other rows."""
+        """Start again with other rows."""
         ids = range(self.used, self.used + count)
         self.used += count
         rows = self.rows_of(ids, seed)

@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.file.layout_values import BufferPlace, ColumnLayout, FileLayout, PagePlace
 from glaive.file.legacy.nodes import offset_bits, plain_bits
 from glaive.file.legacy.reader import LegacyFile, number_ids
-from glaive.file.places import BufferPlace, ColumnLayout, FileLayout, PagePlace
 from glaive.format.describe import EncodingNode
 from glaive.format.fields import Field
 from glaive.kernels._tier import as_array

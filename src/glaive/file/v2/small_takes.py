@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.alike_pages import AlikeValues
-from glaive.encodings.miniblock_form import MiniBlockForm
+from glaive.encodings.miniblock.alike_pages import AlikeValues
+from glaive.encodings.miniblock.layout import MiniBlockForm
+from glaive.encodings.miniblock.taken_pages import TakenPages, take_values
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Fetch, Leaf
-from glaive.encodings.taken_pages import TakenPages, take_values
 from glaive.errors import GlaiveError
-from glaive.file.v2.columns import Node, column_tree
+from glaive.file.v2.reading.columns import Node, column_tree
+from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.file.v2.small_files import NotAlikeError, SmallBatch, SmallPage, are_usual
-from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.format.field import Field
 from glaive.format.wire import DecodeError
 from glaive.io.read_many import JoinedObjects

@@ -43,7 +43,7 @@ def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = 
     if not bitmap:
         raise UnsupportedFeatureError(
             f"{where}: a set of all rows of fragment {fragment}, whatever they are, is not "
-            "made anew here; drop the index, compact, and build it again"
+            "rebuilt here; drop the index, compact, and build it again"
         )
     return offsets_of(bitmap, where, below) | np.uint64(fragment << 32)
 

@@ -72,7 +72,7 @@ def _best(pairs: _Pairs) -> _Pairs:
     # By set, the most frequent first, then the shortest: as one number each, which sorts fast.
     keys = np.sort(pairs.of << 40 | (_MOST - pairs.frequencies) << 8 | pairs.codes)
     of, frequencies, codes = keys >> 40, _MOST - (keys >> 8 & _MOST), keys & 255
-    # Each set lies below the one before it, so that the minimum begins anew.
+    # Each set lies below the one before it, so that the minimum starts again.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)
     better[1:] = low[1:] < low[:-1]

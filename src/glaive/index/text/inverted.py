@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.form import read_form
@@ -32,7 +32,9 @@ class Inverted(IndexKind):
     newest: ClassVar[int] = 3
     marker: ClassVar[str] = METADATA
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
         """Take documents that are gone out of all partitions."""
         if not segment.has(METADATA):
             return None
@@ -49,7 +51,7 @@ class Inverted(IndexKind):
             if not remap_partition(segment, f"part_{number}", form, moved, out):
                 out.abort()
                 return None
-        return Remade()
+        return RebuiltSegment()
 
 
 def _partitions(file: IndexFile) -> list[int]:

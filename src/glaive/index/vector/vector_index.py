@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFileWriter, Segment, SegmentWriter
 from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
@@ -44,7 +44,9 @@ class VectorIndex(IndexKind):
     newest: ClassVar[int] = 2
     marker: ClassVar[str] = INDEX
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
         """Take rows that are gone out of their partitions and graphs; the model stays."""
         if not segment.has(CODES):
             return remap_one_file(segment, INDEX, moved, out)
@@ -60,11 +62,11 @@ class VectorIndex(IndexKind):
         if GRAPHS not in index.metadata:
             out.copy(segment, INDEX)
             _write_codes(storage, found, kept, out, None)
-            return Remade()
+            return RebuiltSegment()
         graphs = _GraphWriter(Graphs(index, len(storage.partitions)), storage, out)
         _write_codes(storage, found, kept, out, graphs)
         graphs.finish()
-        return Remade()
+        return RebuiltSegment()
 
 
 def _write_codes(
@@ -127,7 +129,7 @@ def _batches(storage: Storage) -> Iterator[tuple[int, int]]:
 
 
 class _GraphWriter:
-    """Writes graphs anew, one partition after the other."""
+    """Rebuilds graphs, one partition after the other."""
 
     def __init__(self, graphs: Graphs, storage: Storage, out: SegmentWriter) -> None:
         self._graphs, self._storage, self._out = graphs, storage, out
