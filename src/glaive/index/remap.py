@@ -50,13 +50,13 @@ class RemappedIndices:
 
     def discard(self) -> None:
         """Remove the files, if no manifest is going to name them."""
-        for one in self.writers:
-            one.abort()
+        for writer in self.writers:
+            writer.abort()
 
 
 def any_holds_addresses(manifest: Manifest) -> bool:
     """Whether a segment holds row addresses."""
-    return any(_holds_addresses(manifest, one) for one in manifest.indices)
+    return any(_holds_addresses(manifest, index) for index in manifest.indices)
 
 
 def _holds_addresses(manifest: Manifest, entry: Entry) -> bool:
@@ -116,7 +116,7 @@ def remap_segments(
     A segment with a file that does not exist is left as it is, and so covers nothing of the
     new fragments. Memory: eight bytes per moved row, and one segment.
     """
-    groups = [one for one in groups if one[0]]
+    groups = [group for group in groups if group[0]]
     touched = frozenset(one.id for _, old, _ in groups for one in old)
     entries = [
         one

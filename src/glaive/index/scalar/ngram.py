@@ -64,8 +64,8 @@ def _remap(sets: Sequence[bytes], moved: AddressMap, where: str) -> list[bytes]:
     rest: list[BitMap64] = []
 
     def numbers() -> Iterator[Addresses]:
-        for one in sets:
-            bitmap = _decode(one, where)
+        for row_set in sets:
+            bitmap = _decode(row_set, where)
             rest.append(bitmap - rewritten)
             yield np.asarray((bitmap & known).to_array(), dtype=np.uint64)
 

@@ -57,8 +57,8 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Ele
     of_block = np.repeat(np.arange(lists), blocks.of_list)
     of_group = np.repeat(np.arange(lists), groups)
     order = np.argsort(np.concatenate([2 * of_block, 2 * of_group + 1]), kind="stable")
-    sizes = np.concatenate([np.diff(one.offsets) for one in elements])
-    data = np.concatenate([one.data for one in elements])
+    sizes = np.concatenate([np.diff(element.offsets) for element in elements])
+    data = np.concatenate([element.data for element in elements])
     starts = np.cumsum(sizes) - sizes
     moved = data[spread(starts[order], sizes[order])]
     offsets = np.concatenate([[0], np.cumsum(sizes[order])])

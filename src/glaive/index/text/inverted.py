@@ -62,7 +62,7 @@ def _partitions(file: IndexFile) -> list[int]:
     except (ValueError, RecursionError) as error:
         raise _corrupt("partitions", str(error), file) from error
     numbers = found if isinstance(found, list) else [found]
-    good = all(isinstance(one, int) and one >= 0 for one in numbers)
+    good = all(isinstance(number, int) and number >= 0 for number in numbers)
     if not good or len(set(numbers)) != len(numbers):
         raise _corrupt("partitions", text[:80], file)
     return numbers
@@ -79,9 +79,9 @@ def _ignores_any(file: IndexFile, fragments: Iterable[int]) -> bool:
 
     sought, found = BitMap(fragments), False
     bitmaps: list[Any] = file.read([_IGNORED])[_IGNORED].to_pylist()
-    for one in bitmaps:
+    for bitmap in bitmaps:
         try:
-            found |= bool(one) and sought.intersect(BitMap.deserialize(one))
+            found |= bool(bitmap) and sought.intersect(BitMap.deserialize(bitmap))
         except (ValueError, IndexError, TypeError) as error:
             raise _corrupt(_IGNORED, str(error), file) from error
     return found

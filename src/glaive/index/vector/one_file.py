@@ -101,5 +101,5 @@ def _described(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]
             where=path,
         )
     index = parse(index_pb2.Index(), data[start : start + size], "description", path)
-    stages = [one.WhichOneof("stage") for one in index.vector_index.stages]
+    stages = [stage.WhichOneof("stage") for stage in index.vector_index.stages]
     return (index if stages == ["ivf", "pq"] else None), position

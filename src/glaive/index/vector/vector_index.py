@@ -118,7 +118,7 @@ def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
 
 def _batches(storage: Storage) -> Iterator[tuple[int, int]]:
     """Partitions to be read at once, so that they take little memory or are alone."""
-    row = sum(storage.bytes_of_row(one) for one in storage.file.schema.names)
+    row = sum(storage.bytes_of_row(name) for name in storage.file.schema.names)
     limit = max(1, _BATCH_BYTES // max(1, row))
     bounds, first = storage.partitions.bounds, 0
     while first < len(bounds) - 1:
@@ -152,7 +152,7 @@ class _GraphWriter:
             return graphs.texts[partition], rows
         header = graphs.header(partition)
         levels = graphs.levels(rows, header, len(kept))
-        if not any(kept[one.ids].any() for one in levels):
+        if not any(kept[level.ids].any() for level in levels):
             raise CorruptFileError(
                 f"graph of partition {partition} of an index",
                 expected="a node for each vector",
@@ -167,7 +167,7 @@ class _GraphWriter:
 
     def finish(self) -> None:
         """Write the file."""
-        bounds = np.cumsum([0, *(len(one) for one in self._rows)])
+        bounds = np.cumsum([0, *(len(row) for row in self._rows)])
         partitions: Partitions = self._graphs.partitions.with_bounds(bounds)
         self._out.write(
             INDEX,
