@@ -71,8 +71,8 @@ def _make_folder(full: str, *, fsync: bool = False) -> None:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError as error:  # not that of the file: something else has its name
         raise FileNotFoundError(errno.ENOENT, "no directory", folder) from error
-    for one in above:
-        _sync_folder(one)
+    for folder in above:
+        _sync_folder(folder)
 
 
 def place_small(full: str, data: bytes, mode: PutMode) -> None:

@@ -69,7 +69,7 @@ class Session:
         store_registry: object = None,
     ) -> None:
         given = (index_cache_backend, metadata_cache_backend, store_registry)
-        if any(one is not None for one in given):
+        if any(option is not None for option in given):
             raise UnsupportedFeatureError(
                 "Session: other backends and store registries are not supported. Leave out "
                 "index_cache_backend, metadata_cache_backend and store_registry."

@@ -161,7 +161,9 @@ def plan_cleanup(
     wanted = _candidates(locations, current, policy) if reachable else set()
     tagged = {tag.version: name for name, tag in list_tags(root).items() if tag.branch == branch}
     parents = {
-        one.parent_version for one in list_branches(root).values() if one.parent_branch == branch
+        entry.parent_version
+        for entry in list_branches(root).values()
+        if entry.parent_branch == branch
     }
     manifests = _load(store, locations)
     before = policy.before
@@ -179,18 +181,22 @@ def plan_cleanup(
         )
     old -= tagged.keys()
     old -= left.protected(root, {version: manifests[version].timestamp for version in old})
-    old -= {one.version for one in locations if one.version in old and left.is_link(one.path)}
-    kept = FileSet.of(one for version, one in manifests.items() if version not in old)
+    old -= {
+        location.version
+        for location in locations
+        if location.version in old and left.is_link(location.path)
+    }
+    kept = FileSet.of(manifest for version, manifest in manifests.items() if version not in old)
     unfinished, detached = _others(store)
     for manifest in _load(store, detached).values():
         kept.add(manifest)
     gone = FileSet.of(manifests[version] for version in old)
-    files = list(_manifests(store, [one for one in locations if one.version in old]))
+    files = list(_manifests(store, [location for location in locations if location.version in old]))
     files.extend(unfinished if reachable else ())
     files.extend(_unused(store, kept, gone, policy, left))
     # A version made meanwhile may have taken up files again, as a restore does.
     known = manifests.keys()
-    made = [one for one in list_versions(store) if one.version not in known]
+    made = [location for location in list_versions(store) if location.version not in known]
     fresh = FileSet.of(_load(store, made).values())
     files = [file for file in files if file.path not in fresh]
     return CleanupPlan(current.version, tuple(sorted(old)), tuple(files), tuple(left.reasons))
@@ -206,11 +212,11 @@ def delete_planned(
     portion = _PORTION if rate is None else min(_PORTION, max(1, rate))
     left = list(plan.left)
     kept: set[str] = set()
-    for one in plan.files:
-        if one.unfinished and not store.remove_unfinished(one.path):
-            kept.add(one.path)
+    for file in plan.files:
+        if file.unfinished and not store.remove_unfinished(file.path):
+            kept.add(file.path)
             left.append(
-                f"{store.full(one.path)} is empty, as of a writer that was stopped, and cannot be "
+                f"{store.full(file.path)} is empty, as of a writer that was stopped, and cannot be "
                 "removed safely now; the next commit takes its place"
             )
     paths = [file.path for file in plan.files if not file.unfinished]
@@ -267,7 +273,7 @@ class _Left:
                 if meta.size:
                     continue
                 until = meta.modified
-                found |= {one for one, at in times.items() if until is None or at <= until}
+                found |= {version for version, at in times.items() if until is None or at <= until}
                 self.reasons.append(
                     f"{root.full(meta.path)} is empty, so which version it was to name is not "
                     "known: versions from before were kept. Create or delete the tag or branch"
@@ -281,7 +287,7 @@ def _candidates(
     """Versions that may go by their numbers alone."""
     keep = policy.retain_versions or 1
     older = locations[: max(0, len(locations) - keep)]
-    found = {one.version for one in older if one.version < current.version}
+    found = {location.version for location in older if location.version < current.version}
     return found if policy.versions is None else found & set(policy.versions)
 
 
@@ -297,7 +303,7 @@ def _load(store: ObjectStore, locations: Sequence[ManifestLocation]) -> dict[int
             return None
 
     loaded = zip(locations, ordered_map(load, locations), strict=True)
-    return {one.version: manifest for one, manifest in loaded if manifest is not None}
+    return {location.version: manifest for location, manifest in loaded if manifest is not None}
 
 
 def _is_gone(store: ObjectStore, path: str) -> bool:
@@ -310,10 +316,10 @@ def _is_gone(store: ObjectStore, path: str) -> bool:
 
 def _manifests(store: ObjectStore, locations: Iterable[ManifestLocation]) -> Iterator[CleanupFile]:
     """The files of versions that go, and are not gone yet."""
-    for one in locations:
+    for location in locations:
         with suppress(ObjectNotFoundError):
-            size = store.head(one.path).size
-            yield CleanupFile(one.path, "manifest", size, unverified=False)
+            size = store.head(location.path).size
+            yield CleanupFile(location.path, "manifest", size, unverified=False)
 
 
 def _others(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocation]]:

@@ -198,7 +198,9 @@ class _Commit:
         if base is not None:
             hidden = operation.hidden(base)
             if hidden:
-                found = {one: self._hidden_lineage(base, one) for one in hidden}
+                found = {
+                    fragment_id: self._hidden_lineage(base, fragment_id) for fragment_id in hidden
+                }
                 operation = operation.with_hidden(found)
         draft = operation.apply(base, version, self.options, older)
         if self.options.detached:
@@ -316,14 +318,14 @@ class _Commit:
         base: Manifest,
     ) -> None:
         deleted = {}
-        for one in sorted(shared):
+        for fragment_id in sorted(shared):
             try:
-                fragment = base.fragment(base.position_of(one))
+                fragment = base.fragment(base.position_of(fragment_id))
             except NotFoundError:
-                reason = f"fragment {one} is gone"
-                gone = Conflict(reason, fragments=frozenset({one}))
+                reason = f"fragment {fragment_id} is gone"
+                gone = Conflict(reason, fragments=frozenset({fragment_id}))
                 raise self._conflict(base.version, theirs[-1].wire_name, gone) from None
-            deleted[one] = load_deletions(self.store, base, fragment)
+            deleted[fragment_id] = load_deletions(self.store, base, fragment)
         made = operation.rebase(theirs, base, deleted)
         if isinstance(made, Conflict):
             raise self._conflict(base.version, theirs[-1].wire_name, made)

@@ -93,9 +93,9 @@ def open_version(
     """
     schemes: tuple[NamingScheme, ...] = (scheme,) if scheme else ("V2", "V1")
     if 0 < version < 2**64:
-        for one in schemes:
+        for naming in schemes:
             try:
-                return load_numbered(store, version, one)
+                return load_numbered(store, version, naming)
             except ObjectNotFoundError:
                 continue
     newest = latest(store).version

@@ -182,7 +182,7 @@ def _unlisted(store: ObjectStore) -> ManifestLocation | None:
     if version is None:
         return None
     schemes: tuple[NamingScheme, ...] = ("V2", "V1")
-    scheme = next((one for one in schemes if _is_there(store, version, one)), None)
+    scheme = next((naming for naming in schemes if _is_there(store, version, naming)), None)
     if scheme is None:
         return None
     step, ahead = 1, True
@@ -219,7 +219,11 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     """All versions that are finished, oldest first. One listing; none is an empty list."""
     _registered(store)  # finishes the newest, so that it is listed
-    found = [one for one, meta in list_manifests(store) if meta.size and not one.is_detached]
+    found = [
+        location
+        for location, meta in list_manifests(store)
+        if meta.size and not location.is_detached
+    ]
     for location in found:
         if location.scheme != found[0].scheme:
             raise _mixed(store, found[0], location)
@@ -235,7 +239,7 @@ def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, Objec
 
 
 def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
-    return (one for one, _ in list_manifests(store) if not one.is_detached)
+    return (location for location, _ in list_manifests(store) if not location.is_detached)
 
 
 def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:

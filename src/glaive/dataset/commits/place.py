@@ -89,7 +89,7 @@ def refuse(
     """
     name = method.__name__
     check_options(name, unknown, method)
-    if any(one is not None and one is not False for one in catalogue):
+    if any(option is not None and option is not False for option in catalogue):
         raise UnsupportedFeatureError(
             f"{name}: namespace_client, table_id and namespace_client_managed_versioning are not "
             "supported. Open the dataset with them, glaive.dataset(namespace_client=..., "

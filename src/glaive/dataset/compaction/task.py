@@ -55,7 +55,7 @@ class CompactionTask:
                 "read_version": self.read_version,
                 "fragment_ids": self.fragment_ids,
                 "options": asdict(self.options),
-                "fragments": [one.to_json() for one in self.fragments],
+                "fragments": [fragment.to_json() for fragment in self.fragments],
             }
         )
 
@@ -86,7 +86,7 @@ class CompactionPlan:
 
     def json(self) -> str:
         """As text."""
-        tasks = [one.json() for one in self.tasks]
+        tasks = [task.json() for task in self.tasks]
         return json.dumps({"read_version": self.read_version, "tasks": tasks})
 
     @classmethod

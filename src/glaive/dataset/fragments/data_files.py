@@ -131,13 +131,14 @@ class DataFile:
             raise OptionError(f"{what}: expected a path below the folder of data files")
         numbers = {
             name: tuple(
-                whole_number(one, f"{name} of {what}", MAX_FIELD_ID, -MAX_FIELD_ID) for one in given
+                whole_number(number, f"{name} of {what}", MAX_FIELD_ID, -MAX_FIELD_ID)
+                for number in given
             )
             for name, given in (("fields", self.fields), ("column_indices", self.column_indices))
         }
         major, minor = (
-            whole_number(one, f"format version of {what}", _MAX_32)
-            for one in (self.file_major_version, self.file_minor_version)
+            whole_number(number, f"format version of {what}", _MAX_32)
+            for number in (self.file_major_version, self.file_minor_version)
         )
         return stored.DataFile(
             path=path,

@@ -73,7 +73,9 @@ class LanceFragment(FragmentChanges):
         """Schema of the columns that its files have; the others are null."""
         schema = self._views.snapshot.manifest.schema
         stored = {number for file in self._stored.files for number in file.fields}
-        there = [top.name for top in schema.fields if any(one.id in stored for one in top.walk())]
+        there = [
+            top.name for top in schema.fields if any(field.id in stored for field in top.walk())
+        ]
         return pa.schema([schema.presented().field(name) for name in there])
 
     @property

@@ -94,7 +94,7 @@ def replace_in_fragments(
         changed[fragment_id] = bitmap_of(offsets[here].astype(np.uint32))
     return Update(
         updated=tuple(updated),
-        fields_modified=tuple(sorted(one.id for one in columns.walk())),
+        fields_modified=tuple(sorted(field.id for field in columns.walk())),
         columns=True,
         changed_offsets=changed,
     )

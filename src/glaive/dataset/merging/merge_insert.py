@@ -216,7 +216,7 @@ def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...
         return declared
     found = []
     for name in given:
-        alike = [one for one in schema.names if one.lower() == str(name).lower()]
+        alike = [column for column in schema.names if column.lower() == str(name).lower()]
         if name not in schema.names and len(alike) != 1:
             raise ColumnNotFoundError.among(str(name), schema.names, where="the dataset")
         found.append(name if name in schema.names else alike[0])

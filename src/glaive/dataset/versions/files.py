@@ -60,7 +60,7 @@ def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
     Files below base paths are not among them. As many requests as listing takes.
     """
     store = dataset.store
-    found = ((store.uri, one.path, one.size, one.modified) for one in store.walk(""))
+    found = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
     return _stream(_ALL, found)
 
 
@@ -77,7 +77,9 @@ def tracked_files(
     store = dataset.store
 
     def rows() -> Iterator[tuple[object, ...]]:
-        wanted = [one for one in list_versions(store) if one.version >= (min_version or 0)]
+        wanted = [
+            location for location in list_versions(store) if location.version >= (min_version or 0)
+        ]
         for done, location in enumerate(wanted, 1):
             manifest = load_manifest(store, location)
             yield (manifest.version, store.uri, location.path, "manifest")
@@ -104,12 +106,12 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     """Place, path and kind of the files of a version, but for its manifest."""
     bases = {base.id: GlaiveError.without_secrets(base.path) for base in manifest.wire.base_paths}
-    for one in files_of(manifest):
-        place = store.uri if one.base_id is None else bases.get(one.base_id, "")
-        if not one.is_folder:
-            yield place, one.path, f"{one.kind} file"
-        elif one.kind == "index" and one.base_id is None:
-            for meta in store.walk(one.path):
+    for file in files_of(manifest):
+        place = store.uri if file.base_id is None else bases.get(file.base_id, "")
+        if not file.is_folder:
+            yield place, file.path, f"{file.kind} file"
+        elif file.kind == "index" and file.base_id is None:
+            for meta in store.walk(file.path):
                 yield place, meta.path, "index file"
 
 
