@@ -771,65 +771,6 @@ class LanceDataset:
             "drop_columns and alter_columns, or replace_schema_metadata."
         )
 
-    # ------------------------------------------------------------ versions
-
-    def validate(self) -> None:
-        """Check what the manifest says of this version against its files.
-
-        Raises
-        ------
-        CorruptFileError, DataFileMissingError
-            Something does not fit or is missing; the message names it.
-
-        Notes
-        -----
-        Opens every data file and reads every deletion file, but no values.
-        """
-        from glaive.dataset.versions.validate import validate_version
-
-        validate_version(self.snapshot)
-
-    def delta(
-        self,
-        compared_against: int | None = None,
-        *,
-        begin_version: int | None = None,
-        end_version: int | None = None,
-    ) -> DatasetDelta:
-        """What changed since a version, or between two: rows and transactions.
-
-        ``compared_against`` is the version this one is compared with; else the changes are
-        those after ``begin_version`` up to ``end_version``.
-        """
-        from glaive.dataset.versions.delta import compare_versions
-
-        return compare_versions(self._at, compared_against, begin_version, end_version)
-
-    # ------------------------------------------------------------ base paths
-
-    def base_paths(self) -> dict[int, DatasetBasePath]:
-        """Further places where files of this version may lie, by id."""
-        from glaive.dataset.writing.base_paths import base_paths_of
-
-        return base_paths_of(self.manifest)
-
-    def add_bases(
-        self,
-        new_bases: Sequence[DatasetBasePath],
-        transaction_properties: Mapping[str, str] | None = None,
-    ) -> Self:
-        """Register base paths, move to the new version, and return this object.
-
-        Raises
-        ------
-        OptionError
-            A base of this id, name or path is there already.
-        """
-        from glaive.dataset.writing.bases import add_bases
-
-        self._at = add_bases(self._at, new_bases, transaction_properties)
-        return self
-
     # ------------------------------------------------------------ indices
 
     def describe_indices(self) -> list[IndexDescription]:
@@ -987,6 +928,38 @@ class LanceDataset:
 
         self.move_to(restored(self.store, self.manifest))
 
+    def validate(self) -> None:
+        """Check what the manifest says of this version against its files.
+
+        Raises
+        ------
+        CorruptFileError, DataFileMissingError
+            Something does not fit or is missing; the message names it.
+
+        Notes
+        -----
+        Opens every data file and reads every deletion file, but no values.
+        """
+        from glaive.dataset.versions.validate import validate_version
+
+        validate_version(self.snapshot)
+
+    def delta(
+        self,
+        compared_against: int | None = None,
+        *,
+        begin_version: int | None = None,
+        end_version: int | None = None,
+    ) -> DatasetDelta:
+        """What changed since a version, or between two: rows and transactions.
+
+        ``compared_against`` is the version this one is compared with; else the changes are
+        those after ``begin_version`` up to ``end_version``.
+        """
+        from glaive.dataset.versions.delta import compare_versions
+
+        return compare_versions(self._at, compared_against, begin_version, end_version)
+
     # ------------------------------------------------------------ configuration and metadata
 
     def update_config(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
@@ -1114,6 +1087,31 @@ class LanceDataset:
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
         return explain(self._at, policy, include_files=include_files, max_files=max_files)
+
+    # ------------------------------------------------------------ base paths
+
+    def base_paths(self) -> dict[int, DatasetBasePath]:
+        """Further places where files of this version may lie, by id."""
+        from glaive.dataset.writing.base_paths import base_paths_of
+
+        return base_paths_of(self.manifest)
+
+    def add_bases(
+        self,
+        new_bases: Sequence[DatasetBasePath],
+        transaction_properties: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Register base paths, move to the new version, and return this object.
+
+        Raises
+        ------
+        OptionError
+            A base of this id, name or path is there already.
+        """
+        from glaive.dataset.writing.bases import add_bases
+
+        self._at = add_bases(self._at, new_bases, transaction_properties)
+        return self
 
     # ------------------------------------------------------------ files
 
