@@ -9,8 +9,8 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.opening import check_options
+from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.keywords import (
     FileKeywords,
     WriteKeywords,
@@ -125,7 +125,7 @@ def dataset(
 @shows_keywords(FileKeywords, WriteKeywords)
 def write_dataset(
     data_obj: object,
-    uri: str | os.PathLike[str] | OpenedVersion | None = None,
+    uri: str | os.PathLike[str] | OpenDataset | None = None,
     schema: pa.Schema | None = None,
     mode: str = "create",
     *,
@@ -207,16 +207,16 @@ def write_dataset(
     store = open_to_write(uri, storage_options, wanted.initial_bases, *policy, **guards)
     source, rows = read_source(data_obj, schema)
     columns = source if schema is None else schema
-    base = uri.manifest if isinstance(uri, OpenedVersion) else None
+    base = uri.opened.manifest if isinstance(uri, OpenDataset) else None
     plan = plan_write(store, columns, wanted, base)
     manifest = commit_plan(plan, write_fragments(plan, rows))
     if allow_external_blobs is None and wanted.blobs.outside_bases and not plan.appends:
         # All of its references are those that the caller has just allowed.
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
         store = guarded(store, access=access)
-    if isinstance(uri, OpenedVersion):
-        session = uri.session() if session is None else session
-        storage_options, uri = uri.storage_options, uri.uri
+    if isinstance(uri, OpenDataset):
+        session = uri.opened.session if session is None else session
+        storage_options, uri = uri.opened.storage_options, uri.opened.uri
     return LanceDataset.of(
         store, manifest, uri=os.fspath(uri), storage_options=storage_options, session=session
     )

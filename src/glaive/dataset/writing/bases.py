@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
-from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
 from glaive.table.operations.update_bases import UpdateBases
 from glaive.table.root import access_of, guarded, open_root
-
-if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
 
 __all__ = ["add_bases", "naming", "open_to_write"]
 
@@ -26,10 +23,10 @@ def add_bases(
     dataset: OpenedVersion,
     bases: Sequence[DatasetBasePath],
     properties: Mapping[str, str] | None,
-) -> tuple[ObjectStore, Manifest]:
+) -> OpenedVersion:
     """Commit further base paths; those without an id are given one.
 
-    Returns the root that may lead to them, and the new version.
+    Returns the new version, whose root may lead to them.
 
     Raises
     ------
@@ -46,11 +43,11 @@ def add_bases(
         for base in bases
     )
     store = naming(dataset.store, bases)
-    return store, commit_operation(dataset, UpdateBases(new), properties=properties)
+    return dataset.at(commit_operation(dataset, UpdateBases(new), properties=properties), store)
 
 
 def open_to_write(
-    place: str | os.PathLike[str] | OpenedVersion,
+    place: str | os.PathLike[str] | OpenDataset,
     storage_options: Mapping[str, str] | None,
     new_bases: Sequence[DatasetBasePath],
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
@@ -66,10 +63,8 @@ def open_to_write(
     OptionError
         It is no place, or an option has a value it cannot have.
     """
-    from glaive.dataset.opened import OpenedVersion
-
-    if isinstance(place, OpenedVersion):
-        store = place.store
+    if isinstance(place, OpenDataset):
+        store = place.opened.store
     else:
         store = open_root(place, storage_options, **guards)
     policy = AccessPolicy.of(base_store_params, allow_external_blobs, before=access_of(store))

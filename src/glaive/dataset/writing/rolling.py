@@ -14,7 +14,6 @@ from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import blob_folder, new_data_file_name
-from glaive.io.deleting import discard
 from glaive.io.new_files import NewFiles
 
 __all__ = ["RollingWriter", "discard_fragments"]
@@ -121,7 +120,7 @@ def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
             if any(map(has_blobs_v2, plan.schema.fields)):
                 folders = [blob_folder(path) for path in paths]
                 paths += [blob.path for folder in folders for blob in place.store.walk(folder)]
-            discard(place.store, paths)
+            place.store.discard(paths)
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.fragments.metadata import FragmentMetadata
-from glaive.dataset.opened import OpenedVersion
+from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.fragments import write_fragments as write_files
 from glaive.dataset.writing.keywords import FileKeywords, shows_keywords, write_options
@@ -26,7 +26,7 @@ __all__ = ["write_fragments"]
 @shows_keywords(FileKeywords)
 def write_fragments(
     data: object,
-    dataset_uri: str | os.PathLike[str] | OpenedVersion,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
@@ -78,7 +78,7 @@ def write_fragments(
     store = open_to_write(dataset_uri, storage_options, wanted.initial_bases, base_store_params)
     source, rows = read_source(data, schema)
     columns = source if schema is None else schema
-    base = dataset_uri.manifest if isinstance(dataset_uri, OpenedVersion) else None
+    base = dataset_uri.opened.manifest if isinstance(dataset_uri, OpenDataset) else None
     plan = plan_write(store, columns, wanted, base)
     fragments = [FragmentMetadata.of(fragment) for fragment in write_files(plan, rows)]
     return _transaction(plan, fragments) if return_transaction else fragments
