@@ -41,8 +41,7 @@ def bind(
     text
         What the tree was parsed from, for errors; may be empty.
     test
-        Whether it is a filter: it must be true or false, and constants beside columns must fit
-        the column's type.
+        Whether it is a filter: it must be true or false.
 
     Raises
     ------
@@ -50,9 +49,9 @@ def bind(
         A name, type or constant is wrong; the message says where.
     """
     binder = _Binder(Names(schema, system, text), text)
+    bound, kind = binder.bind(binder.as_columns(_as_tests(node) if test else node))
     if not test:
-        return binder.bind(node)
-    bound, kind = binder.bind(binder.as_columns(_as_tests(node)))
+        return bound, _seen_type(bound, kind)
     if not pa.types.is_boolean(kind):
         raise failure(
             f"the filter is not true or false, but {type_text(kind)}; compare it with something",
@@ -282,9 +281,7 @@ class _Binder:
     def negative(self, node: tree.Negative) -> Bound:
         operand, kind = self.bind(node.operand)
         types = pa.types
-        if types.is_unsigned_integer(kind) or not (
-            coerce.is_number(kind) or types.is_null(kind) or types.is_duration(kind)
-        ):
+        if types.is_unsigned_integer(kind) or not (coerce.is_number(kind) or types.is_null(kind)):
             raise self.wrong(f"minus needs a number with a sign, not {type_text(kind)}", node)
         return tree.Negative(operand, at=node.at), kind
 
@@ -295,14 +292,17 @@ class _Binder:
             if node.name in AGGREGATES:
                 raise self.wrong(f"{node.name} is an aggregate, not a filter", node) from None
             raise self.wrong(str(error), node) from None
-        sides = [self.bind(one) for one in node.arguments]
-        literals = [one.scalar() if isinstance(one, Literal) else None for one, _ in sides]
+        sides = [self.bind(argument) for argument in node.arguments]
+        literals = [bound.scalar() if isinstance(bound, Literal) else None for bound, _ in sides]
         try:
-            wanted, kind = function.resolve([had for _, had in sides], literals)
+            wanted, kind = function.resolve([_seen_type(*side) for side in sides], literals)
         except FilterError as error:
             raise self.wrong(str(error), node) from None
-        arguments = tuple(_cast(one, had, to) for (one, had), to in zip(sides, wanted, strict=True))
-        return tree.Call(function.name, arguments, kind, at=node.at), kind
+        arguments = tuple(
+            _cast(bound, had, coerce.plain(to))
+            for (bound, had), to in zip(sides, wanted, strict=True)
+        )
+        return tree.Call(function.name, arguments, kind, at=node.at), coerce.plain(kind)
 
     def subscript(self, node: tree.Subscript) -> Bound:
         operand, kind = self.bind(node.operand)
@@ -333,6 +333,15 @@ class _Binder:
         kind = kinds[0] if kinds else pa.null()
         values = tuple(item.value for item in items if isinstance(item, Literal))
         return Literal(values, pa.list_(kind), at=node.at)
+
+
+def _seen_type(node: Node, kind: Any) -> Any:
+    """The type that functions and users see: that of a dictionary, where values are of one.
+
+    Everything else is computed on the values that a dictionary stands for.
+    """
+    seen: Any = node.type if isinstance(node, tree.Column | tree.Call) else kind
+    return seen if pa.types.is_dictionary(seen) else kind
 
 
 def _is_name(node: Node) -> bool:

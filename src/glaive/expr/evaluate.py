@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import too_large
-from glaive.arrow.dictionaries import decoded
+from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
 from glaive.expr.arithmetic import combine, negative
 from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.casts import cast
+from glaive.expr.coerce import plain
 from glaive.expr.compare import among, compare, distinct
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.functions import registry
@@ -214,15 +216,40 @@ def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
 
 
 def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    try:
+        return _called(node, batch)
+    except CapacityError:
+        raise
+    except FilterError:
+        if node.name not in tree.FIRST_VALUE:
+            raise
+        return _first_value(node, batch)
+
+
+def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
     arguments = [_not_viewed(evaluate(one, batch)) for one in node.arguments]
     constants = sum(scalar_bytes(one) for one in arguments if isinstance(one, pa.Scalar))
     if constants and varies(node.type):
         reserve(node.name, constants * batch.num_rows, batch.num_rows, node.type)
     try:
-        return function.evaluate(arguments, batch.num_rows, node.type)
+        return function.evaluate(arguments, batch.num_rows, plain(node.type))
     except _REFUSALS as error:
         raise _failure(node.name, error) from None
+
+
+def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    """``coalesce`` where a value cannot be computed: it may be that of a row with one before."""
+    found = values(node.arguments[0], batch)
+    for argument in node.arguments[1:]:
+        missing = pc.is_null(found)
+        if not missing.true_count:
+            break
+        rest = values(argument, batch.filter(missing))
+        rows = np.arange(len(found), dtype=np.int64)
+        rows[missing.to_numpy(zero_copy_only=False)] = np.arange(len(rest)) + len(found)
+        found = concat_arrays([found, rest]).take(pa.array(rows))
+    return found
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError)

@@ -174,7 +174,7 @@ class Value:
         found: Any = values(self.expression, batch)
         kind: Any = self.type
         try:
-            made: pa.Array = found if found.type == kind else found.cast(kind)
+            made: pa.Array = found if found.type == kind else _as_type(found, kind)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             if not too_large(error):
                 raise FilterError(f"{_short(self.text)}: {error}") from None
@@ -222,6 +222,15 @@ def bind_value(
     node, text = _tree_of(source)
     bound, kind = bind(node, schema, system=system, text=text, test=False)
     return Value(expression=simplify(bound), type=kind, text=render(node))
+
+
+def _as_type(values: Any, kind: Any) -> Any:
+    """Values in the type that users see."""
+    if pa.types.is_dictionary(kind):
+        coded = values.cast(kind.value_type).dictionary_encode()
+        indices = coded.indices.cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(indices, coded.dictionary, ordered=kind.ordered)
+    return values.cast(kind)
 
 
 def _tree_of(source: str | pc.Expression | bytes) -> tuple[Node, str]:

@@ -13,9 +13,10 @@ import pyarrow as pa
 from glaive.expr import tree
 from glaive.expr.coerce import is_text
 from glaive.expr.constant_list import ConstantList
-from glaive.expr.parse import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
+from glaive.expr.intervals import interval_text
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
+from glaive.expr.vocabulary import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
 from glaive.expr.write_text import written
 
 __all__ = ["render"]
@@ -177,5 +178,7 @@ def _typed(node: Literal) -> str:
     scalar: Any = node.scalar()
     if pa.types.is_nested(scalar.type):
         return str(scalar.as_py())
+    if pa.types.is_interval(scalar.type):
+        return f"interval '{interval_text(scalar)}'"
     text = written(pa.repeat(scalar, 1))[0]
     return f"{type_text(node.type)} '{text}'"

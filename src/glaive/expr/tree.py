@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 __all__ = [
+    "FIRST_VALUE",
     "MAX_DEPTH",
     "MAX_NODES",
     "MAX_TEXT",
@@ -54,6 +55,10 @@ MAX_NODES = 250_000
 MAX_DEPTH = 128
 """Levels of a filter: each operator, call and pair of brackets is one. AND and OR of any
 number of operands are one level."""
+
+
+FIRST_VALUE = frozenset({"coalesce", "nvl"})
+"""Functions that are the first of their arguments that is not null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 
-__all__ = ["written"]
+__all__ = ["written", "written_duration"]
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,6 +31,8 @@ def written(array: Any) -> list[str | None]:
     kind, types = array.type, pa.types
     if types.is_floating(kind):
         width = np.dtype(f"f{kind.bit_width // 8}").type
+        if kind.bit_width == 16:
+            return [None if one is None else _half(one) for one in array.to_pylist()]
         return [None if one is None else _float(width(one)) for one in array.to_pylist()]
     if types.is_decimal(kind):
         return [None if one is None else format(one, "f") for one in array.to_pylist()]
@@ -45,7 +47,7 @@ def written(array: Any) -> list[str | None]:
         raw = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
         return [None if one is None else _clock(one, kind.unit) for one in raw]
     if types.is_duration(kind):
-        return [None if one is None else _duration(one, kind.unit) for one in _raw(array)]
+        return [None if one is None else written_duration(one, kind.unit) for one in _raw(array)]
     raise FilterError(f"{kind} cannot be cast to text")
 
 
@@ -64,6 +66,13 @@ def _float(value: Any) -> str:
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="-").split("e")
     mantissa = mantissa.removesuffix(".")
     return f"{mantissa}e{int(exponent)}"
+
+
+def _half(value: float) -> str:
+    """All digits, without a point where there is nothing behind it."""
+    if not np.isfinite(value):
+        return _float(np.float32(value))
+    return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
 
 
 def _date(days: int) -> str:
@@ -118,7 +127,13 @@ def _clock(value: int, unit: str) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(rest, unit)}"
 
 
-def _duration(value: int, unit: str) -> str:
-    seconds, rest = divmod(abs(value), _PER_SECOND[unit])
-    fraction = _fraction(rest, unit).rstrip("0")
-    return f"{'-' if value < 0 else ''}PT{seconds}{fraction}S"
+def written_duration(ticks: int, unit: str) -> str:
+    """``0 days 0 hours 0 mins 1.500 secs``; each part has the sign."""
+    size = _PER_SECOND[unit]
+    whole, rest = divmod(abs(ticks), size)
+    sign = "-" if ticks < 0 else ""
+    parts = [whole // 86_400, whole // 3600 % 24, whole // 60 % 60]
+    days, hours, minutes = (f"{sign if part else ''}{part}" for part in parts)
+    fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
+    seconds = f"{sign}{whole % 60}{fraction}" if ticks else f"0{fraction}"
+    return f"{days} days {hours} hours {minutes} mins {seconds} secs"

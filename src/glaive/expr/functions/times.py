@@ -18,6 +18,7 @@ from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import constant, count_rows, distinctly, spread
+from glaive.expr.write_text import written_duration
 
 __all__: list[str] = []
 
@@ -305,7 +306,7 @@ def _nanos(value: Any) -> Any:
 
 def _shown(ticks: int, kind: Any, form: str) -> str:
     if is_kind.is_duration(kind):
-        return _shown_duration(ticks, TICKS[kind.unit])
+        return written_duration(ticks, kind.unit)
     if is_kind.is_date32(kind):
         ticks, size = ticks * 86_400, 1
     else:
@@ -324,13 +325,3 @@ def _shown(ticks: int, kind: Any, form: str) -> str:
 def _in_zone(moment: dt.datetime, zone: str) -> dt.datetime:
     known = pa.scalar(moment, pa.timestamp("s", zone)).as_py()
     return known if isinstance(known, dt.datetime) else moment
-
-
-def _shown_duration(ticks: int, size: int) -> str:
-    whole, rest = divmod(abs(ticks), size)
-    sign = "-" if ticks < 0 else ""
-    parts = [whole // 86_400, whole // 3600 % 24, whole // 60 % 60]
-    shown = [f"{sign if part else ''}{part}" for part in parts]
-    fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
-    seconds = f"{sign}{whole % 60}{fraction}" if ticks else f"0{fraction}"
-    return f"{shown[0]} days {shown[1]} hours {shown[2]} mins {seconds} secs"
