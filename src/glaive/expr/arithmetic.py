@@ -180,13 +180,13 @@ def _times(op: str, left: Any, right: Any) -> Any:
         raw = pc.subtract(_raw(left), _raw(right))
         return pc.divide(raw, _DAY_MS) if types.is_date64(kind) else raw
     if types.is_date(kind):
-        # Days are counted in 32 bits, and wrap around as whole numbers do.
+        # Of a number of days 32 bits count; a date beyond those of the type is an error.
         days = right.cast(pa.int32(), safe=False).cast(pa.int64())
         if types.is_date64(kind):
             days = pc.multiply(days, _DAY_MS)
         moved = (pc.add if op == "+" else pc.subtract)(_raw(left), days)
         if types.is_date32(kind):
-            return moved.cast(pa.int32(), safe=False).cast(kind)
+            return moved.cast(pa.int32()).cast(kind)
         return moved.cast(kind)
     if types.is_time(right.type):
         right = right.cast(pa.int64()).cast(pa.duration("ns"))
