@@ -298,6 +298,7 @@ def test_views_halves_and_vectors(text: str, kept: list[int]) -> None:
         ((pc.field("a") == 1) | ~(pc.field("b") == False), [0, 3]),  # noqa: E712  # an expression
         (pc.field("a").isin([1, 3]), [0, 2]),
         (pc.field("a").is_null(), [3]),
+        (pc.Expression._call("is_null", [pc.field("a")]), [3]),  # noqa: SLF001  # without options
         (pc.field("x").is_null(nan_is_null=True), [2, 3]),
         (pc.field("m", "x") == 4, [3]),
         (pc.field("a").cast("float64") > 1.5, [1, 2]),
