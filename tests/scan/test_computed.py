@@ -50,8 +50,6 @@ def test_nothing_is_computed_of_deleted_rows(dataset: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["left(s, 1)", "regexp_match(s, '[0-9]')", "struct(left(s, 1), n)"]
 )
-    "text", ["left(s, 1)", "regexp_match(s, '[0-9]')", "struct(left(s, 1), n)"]
-)
 @pytest.mark.parametrize(
     "options",
     [
