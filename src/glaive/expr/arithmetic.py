@@ -2,7 +2,7 @@
 
 Whole numbers wrap around as in the reference implementation; dividing one by zero is an error,
 and so is a quotient that has no place in the type. Dividing a float by zero is none. Quotients
-are cut towards zero.
+are cut towards zero. Decimals whose digits Arrow has no room for are computed row by row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from glaive.arrow.capacity import too_large
 from glaive.errors import FilterError
 from glaive.expr.intervals import moved
-from glaive.expr.repeat import repeat
+from glaive.expr.rows import repeat, row_values
 from glaive.expr.sizes import bytes_of, reserve
 
 __all__ = ["combine", "negative"]
@@ -210,12 +210,13 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
             return made
     compute = _EXACT[op]
     scales = left.type.scale, right.type.scale
-    found = [
-        None
-        if a is None or b is None
-        else compute(_unscaled(a, scales[0]), _unscaled(b, scales[1]), *scales, kind.scale)
-        for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
-    ]
+
+    def computed(over: Decimal, by: Decimal) -> int:
+        first, second = _unscaled(over, scales[0]), _unscaled(by, scales[1])
+        made: int = compute(first, second, *scales, kind.scale)
+        return made
+
+    found = row_values(computed, left, right)
     size = kind.bit_width // 8
     limit = 1 << (8 * size - 1)
     if any(one is not None and not -limit <= one < limit for one in found):

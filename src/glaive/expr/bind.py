@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import coerce, tree
-from glaive.expr.aggregates import AGGREGATES
 from glaive.expr.constant_list import ConstantList, list_as, list_as_column
 from glaive.expr.constants import as_column
 from glaive.expr.functions import registry
 from glaive.expr.names import Names
-from glaive.expr.places import failure
+from glaive.expr.source_position import failure
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
 from glaive.format.fields import LanceSchema
@@ -289,7 +288,7 @@ class _Binder:
         try:
             function = registry.find(node.name)
         except FilterError as error:
-            if node.name in AGGREGATES:
+            if node.name in registry.AGGREGATES:
                 raise self.wrong(f"{node.name} is an aggregate, not a filter", node) from None
             raise self.wrong(str(error), node) from None
         sides = [self.bind(argument) for argument in node.arguments]

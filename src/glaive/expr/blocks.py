@@ -22,8 +22,8 @@ from glaive.arrow.buffers import as_buffer, pack_flags
 from glaive.arrow.conditions import float_order
 from glaive.expr import tree
 from glaive.expr.casts import cast
-from glaive.expr.repeat import repeat
 from glaive.expr.result_type import type_of
+from glaive.expr.rows import repeat
 from glaive.expr.tree import Literal, Node
 
 __all__ = ["compare_numbers", "compute_numbers"]

@@ -19,7 +19,9 @@ from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_text
 from glaive.expr.functions.encoding import hex_text
+from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.read_text import READERS, UnreadableError
+from glaive.expr.rows import map_distinct
 from glaive.expr.sqltypes import type_text
 from glaive.expr.write_text import written
 
@@ -215,10 +217,6 @@ def _to_text(array: Any, kind: Any) -> Any:
     return texts.take(coded.indices).cast(kind)
 
 
-def _large_text(sign: str) -> Any:
-    return pa.scalar(sign, pa.large_string())
-
-
 def _list_to_text(array: Any) -> Any:
     """The items between brackets, nulls as nothing: ``[1, , 3]``."""
     kind, types = array.type.value_type, pa.types
@@ -231,10 +229,7 @@ def _list_to_text(array: Any) -> Any:
         items = hex_text(items)
     texts = pc.fill_null(cast(items, pa.large_string()), "")
     sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64())
-    comma, begin, end, nothing = map(_large_text, (", ", "[", "]", ""))
-    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, texts), comma)
-    whole: Any = pc.binary_join_element_wise(begin, joined, end, nothing)
+    whole = bracketed(texts, sizes, ", ")
     return pc.if_else(array.is_valid(), whole, pa.scalar(None, pa.large_string()))
 
 
@@ -258,6 +253,4 @@ def _from_text(array: Any, kind: Any) -> Any:
 
 def _read(array: Any, kind: Any, reader: Callable[[Any, Any], Any]) -> Any:
     """Read each different value once."""
-    coded = array.dictionary_encode()
-    values = [None if one is None else reader(one, kind) for one in coded.dictionary.to_pylist()]
-    return pa.array(values, kind).take(coded.indices)
+    return map_distinct(kind, lambda value: reader(value, kind), array)

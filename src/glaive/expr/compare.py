@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.errors import FilterError
-from glaive.expr.repeat import repeat
+from glaive.expr.rows import repeat
 
 __all__ = ["among", "comparable", "compare", "distinct"]
 

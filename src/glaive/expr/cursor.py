@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import FilterError
-from glaive.expr.places import failure
+from glaive.expr.source_position import failure
 from glaive.expr.sqltypes import DECIMALS, SIMPLE, TIMED, sized
 from glaive.expr.tokens import Kind, Token, tokenize
 from glaive.expr.tree import Literal

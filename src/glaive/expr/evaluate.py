@@ -21,9 +21,9 @@ from glaive.expr.coerce import plain
 from glaive.expr.compare import among, compare, distinct
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.functions import registry
-from glaive.expr.lists import element
+from glaive.expr.list_element import element
 from glaive.expr.patterns import like
-from glaive.expr.repeat import repeat
+from glaive.expr.rows import repeat
 from glaive.expr.sizes import reserve, scalar_bytes, varies
 from glaive.expr.tree import Node
 from glaive.format.fields import split_path

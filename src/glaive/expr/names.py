@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import tree
 from glaive.expr.coerce import plain
-from glaive.expr.places import close_names, failure, shown
+from glaive.expr.source_position import close_names, failure, shown
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Node
 from glaive.format.extension import storage_type

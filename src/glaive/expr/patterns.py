@@ -6,11 +6,11 @@ import re
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.expr.containing import containing, prefiltered
+from glaive.expr.rows import map_constants
 
 __all__ = ["like", "pieces"]
 
@@ -29,23 +29,14 @@ def like(texts: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
     """
     if texts.type == pa.string_view():
         texts = texts.cast(pa.large_string())
-    if isinstance(pattern, pa.Scalar):
-        if not pattern.is_valid:
-            return pa.nulls(len(texts), pa.bool_())
-        return _one(texts, pattern.as_py(), escape, ignore_case=ignore_case)
-    coded = pattern.dictionary_encode()
-    found = np.zeros(len(texts), np.bool_)
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for code, text in enumerate(coded.dictionary.to_pylist()):
-        if text is not None:
-            rows = np.flatnonzero(codes == code)
-            some = _one(texts.take(pa.array(rows)), text, escape, ignore_case=ignore_case)
-            found[rows] = pc.fill_null(some, False).to_numpy(zero_copy_only=False)
-    known = pc.and_(pc.is_valid(texts), pc.is_valid(pattern))
-    return pc.if_else(known, pa.array(found), None)
+
+    def matching(some: Any, text: str) -> Any:
+        return _matching(some, text, escape, ignore_case=ignore_case)
+
+    return map_constants(pa.bool_(), matching, (texts, pattern))
 
 
-def _one(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
+def _matching(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
     parts = pieces(pattern, escape)
     words = [one for one in parts if one not in {None, 1}]
     if not ignore_case and len(words) == 1 and 1 not in parts:

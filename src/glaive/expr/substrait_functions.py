@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import tree
-from glaive.expr.places import close_names
+from glaive.expr.source_position import close_names
 from glaive.expr.tree import Literal, Node
 
 __all__ = ["called"]

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from glaive.expr.constant_list import LONG_LIST
-from glaive.expr.places import failure
+from glaive.expr.source_position import failure
 from glaive.expr.tree import MAX_TEXT
 
 __all__ = ["Kind", "Token", "tokenize"]

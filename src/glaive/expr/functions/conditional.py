@@ -1,7 +1,4 @@
-"""Choosing between values: the first that is not null, the greatest, null where two are equal.
-
-Values of nested types are compared in a loop over rows.
-"""
+"""Choosing between values: the first that is not null, the greatest, null where two are equal."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from glaive.errors import FilterError
-from glaive.expr.compare import compare
+from glaive.expr.compare import compare, distinct
 from glaive.expr.functions.coercion import ANY, check_count, is_text, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.rows import count_rows, spread
 
 __all__: list[str] = []
 
@@ -188,8 +185,7 @@ def _equal(left: Any, right: Any) -> Any:
     if is_kind.is_floating(left.type):
         left, right = _ordered(left), _ordered(right)
     if is_kind.is_nested(left.type):
-        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        return pa.array([one == two for one, two in pairs], pa.bool_())
+        return pc.invert(distinct(left, right))
     return pc.equal(left, right)
 
 

@@ -12,7 +12,7 @@ from glaive.expr.functions.list_parts import ListParts
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.rows import count_rows, spread
 
 __all__: list[str] = []
 
