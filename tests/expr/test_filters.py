@@ -235,6 +235,7 @@ def test_values_of_any_type() -> None:
     assert bind_value("'k'", SCHEMA).evaluate(BATCH).to_pylist() == ["k"] * 4
     above = bind_value("CAST(a AS double) > 2.5", SCHEMA)
     assert above.evaluate(BATCH).to_pylist() == [False, False, True, None]
+    assert bind_value("array_length([a, 1])", SCHEMA).evaluate(BATCH).to_pylist() == [2] * 4
     assert bind_value("dic", SCHEMA).evaluate(BATCH).to_pylist() == ["u", "v", None, "u"]
 
 

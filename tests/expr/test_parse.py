@@ -49,7 +49,6 @@ ONE = Literal(1, pa.int64())
         ("a not null", "a is not null"),
         ("not a not null and b", "(not (a is not null)) and b"),
         ("a = 1 ;; ", "a = 1"),
-        ("f([a, 1]) = 1", "f(make_array(a, 1)) = 1"),
         ("`f`(a) = 1", "f(a) = 1"),
         ("f(interval '2' day) = 1", "f(interval '2 days') = 1"),
     ],

@@ -219,13 +219,13 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
     found = row_values(computed, left, right)
     size = kind.bit_width // 8
     limit = 1 << (8 * size - 1)
-    if any(one is not None and not -limit <= one < limit for one in found):
+    if any(value is not None and not -limit <= value < limit for value in found):
         raise FilterError(f"{op}: a result does not fit {kind}")
     if not found:
         return pa.array([], kind)
     # A result may have more digits than the type says, so that ``pa.array`` would refuse it.
-    raw = b"".join((one or 0).to_bytes(size, "little", signed=True) for one in found)
-    valid = pa.array([one is not None for one in found]).buffers()[1]
+    raw = b"".join((value or 0).to_bytes(size, "little", signed=True) for value in found)
+    valid = pa.array([value is not None for value in found]).buffers()[1]
     return pa.Array.from_buffers(kind, len(found), [valid, pa.py_buffer(raw)])
 
 

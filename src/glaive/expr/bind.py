@@ -64,9 +64,9 @@ def _as_tests(node: Node) -> Node:
     """A call of ``regexp_match`` that stands for a test becomes one."""
     match node:
         case tree.And(operands):
-            return tree.And(tuple(_as_tests(one) for one in operands), at=node.at)
+            return tree.And(tuple(_as_tests(operand) for operand in operands), at=node.at)
         case tree.Or(operands):
-            return tree.Or(tuple(_as_tests(one) for one in operands), at=node.at)
+            return tree.Or(tuple(_as_tests(operand) for operand in operands), at=node.at)
         case tree.Not(operand):
             return tree.Not(_as_tests(operand), at=node.at)
         case tree.Call("regexp_match"):
@@ -76,10 +76,11 @@ def _as_tests(node: Node) -> Node:
 
 
 class _Binder:
-    """One tree on its way."""
+    """One tree on its way; ``calls``: how many calls stand around the part that is bound."""
 
     def __init__(self, names: Names, text: str) -> None:
         self.names, self.text = names, text
+        self.calls = 0
 
     def wrong(self, what: str, node: Node) -> FilterError:
         return failure(what, self.text, node.at)
@@ -90,9 +91,9 @@ class _Binder:
         """Make constants beside columns of the column's type, at the top of a filter."""
         match node:
             case tree.And(operands):
-                return tree.And(tuple(self.as_columns(one) for one in operands), at=node.at)
+                return tree.And(tuple(self.as_columns(operand) for operand in operands), at=node.at)
             case tree.Or(operands):
-                return tree.Or(tuple(self.as_columns(one) for one in operands), at=node.at)
+                return tree.Or(tuple(self.as_columns(operand) for operand in operands), at=node.at)
             case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
                 kind = self.column_type(left)
                 if kind is not None:
@@ -103,13 +104,13 @@ class _Binder:
             case tree.Between(operand, low, high, negated):
                 kind = self.column_type(operand)
                 if kind is not None:
-                    low, high = (self.fitted(one, kind, deep=True) for one in (low, high))
+                    low, high = (self.fitted(bound, kind, deep=True) for bound in (low, high))
                     return tree.Between(operand, low, high, negated, at=node.at)
             case tree.InList(tree.Name() as operand, items, negated):
                 kind = self.column_type(operand)
                 if kind is not None and self.names.is_top(operand):
                     whole = isinstance(items, ConstantList) and list_as_column(items, kind)
-                    made = whole or tuple(self.fitted(one, kind, deep=True) for one in items)
+                    made = whole or tuple(self.fitted(item, kind, deep=True) for item in items)
                     return tree.InList(operand, made, negated, at=node.at)
         return node
 
@@ -151,7 +152,9 @@ class _Binder:
                 return self.names.bind(node)
             case tree.Column() | Literal():
                 return node, coerce.plain(node.type)
-            case tree.ListOf():
+            case tree.ListOf(items):
+                if self.calls and not all(isinstance(item, Literal) for item in items):
+                    return self.call(tree.Call("make_array", items, at=node.at))
                 made = self.list_of(node)
                 return made, made.type
             case tree.Compare():
@@ -161,9 +164,13 @@ class _Binder:
             case tree.Negative():
                 return self.negative(node)
             case tree.And(operands):
-                return tree.both(*(self.test(one) for one in operands), at=node.at), pa.bool_()
+                return tree.both(
+                    *(self.test(operand) for operand in operands), at=node.at
+                ), pa.bool_()
             case tree.Or(operands):
-                return tree.either(*(self.test(one) for one in operands), at=node.at), pa.bool_()
+                return tree.either(
+                    *(self.test(operand) for operand in operands), at=node.at
+                ), pa.bool_()
             case tree.Not(operand):
                 return tree.Not(self.test(operand), at=node.at), pa.bool_()
             case tree.IsNull(operand, negated):
@@ -208,7 +215,7 @@ class _Binder:
                     node,
                 )
             kind = found
-        return [_cast(one, had, kind) for one, had in sides], kind
+        return [_cast(side, had, kind) for side, had in sides], kind
 
     def compare(self, node: tree.Compare) -> Bound:
         sides = [self.bind(node.left), self.bind(node.right)]
@@ -216,7 +223,7 @@ class _Binder:
         return tree.Compare(node.op, left, right, at=node.at), pa.bool_()
 
     def between(self, node: tree.Between) -> Bound:
-        sides = [self.bind(one) for one in (node.operand, node.low, node.high)]
+        sides = [self.bind(part) for part in (node.operand, node.low, node.high)]
         (operand, low, high), _ = self.met("BETWEEN", sides, node)
         ops = ("<", ">") if node.negated else (">=", "<=")
         tests = (
@@ -233,17 +240,17 @@ class _Binder:
             listed = list_as(node.items, kind)
             if listed is not None:
                 return tree.InList(operand, listed, node.negated, at=node.at), pa.bool_()
-        sides = [self.bind(one) for one in (node.operand, *node.items)]
+        sides = [self.bind(part) for part in (node.operand, *node.items)]
         (operand, *items), _ = self.met("IN", sides, node)
         return tree.InList(operand, tuple(items), node.negated, at=node.at), pa.bool_()
 
     def like(self, node: tree.Like) -> Bound:
         (operand, had), (pattern, other) = self.bind(node.operand), self.bind(node.pattern)
         kinds = [
-            pa.string() if pa.types.is_null(one) or one == pa.binary() else one
-            for one in (had, other)
+            pa.string() if pa.types.is_null(kind) or kind == pa.binary() else kind
+            for kind in (had, other)
         ]
-        if not all(coerce.is_text(one) for one in kinds):
+        if not all(coerce.is_text(kind) for kind in kinds):
             raise self.wrong(
                 f"LIKE compares texts, not {type_text(had)} and {type_text(other)}", node
             )
@@ -291,7 +298,9 @@ class _Binder:
             if node.name in registry.AGGREGATES:
                 raise self.wrong(f"{node.name} is an aggregate, not a filter", node) from None
             raise self.wrong(str(error), node) from None
+        self.calls += 1
         sides = [self.bind(argument) for argument in node.arguments]
+        self.calls -= 1
         literals = [bound.scalar() if isinstance(bound, Literal) else None for bound, _ in sides]
         try:
             wanted, kind = function.resolve([_seen_type(*side) for side in sides], literals)
@@ -320,11 +329,11 @@ class _Binder:
         return made, coerce.plain(kind.value_type)
 
     def list_of(self, node: tree.ListOf) -> Literal:
-        items = [self.bind(one)[0] for one in node.items]
+        items = [self.bind(item)[0] for item in node.items]
         kinds = []
-        for one, item in zip(node.items, items, strict=True):
+        for written, item in zip(node.items, items, strict=True):
             if not isinstance(item, Literal):
-                raise self.wrong("a list takes constants only", one)
+                raise self.wrong("a list takes constants only", written)
             if not item.is_null:
                 kinds.append(item.type)
         if len(set(kinds)) > 1:

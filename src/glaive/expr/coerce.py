@@ -71,7 +71,7 @@ def comparison(left: Any, right: Any) -> Any | None:
 
 
 def _bytes(left: Any, right: Any) -> Any:
-    ranks = [_BINARIES.index(one) for one in (left, right) if one in _BINARIES]
+    ranks = [_BINARIES.index(kind) for kind in (left, right) if kind in _BINARIES]
     return _BINARIES[max(ranks, default=0)]
 
 
@@ -94,8 +94,8 @@ def _with_text(text: Any, other: Any) -> Any | None:
 
 def _nested(left: Any, right: Any) -> Any | None:
     types = pa.types
-    lists = [types.is_list(one) or types.is_large_list(one) for one in (left, right)]
-    fixed = [types.is_fixed_size_list(one) for one in (left, right)]
+    lists = [types.is_list(kind) or types.is_large_list(kind) for kind in (left, right)]
+    fixed = [types.is_fixed_size_list(kind) for kind in (left, right)]
     if all(a or b for a, b in zip(lists, fixed, strict=True)):
         item = comparison(plain(left.value_type), plain(right.value_type))
         if item is None:
@@ -133,7 +133,7 @@ def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
     """``exact``: a decimal and a float meet in a decimal."""
     types = pa.types
     decimals = types.is_decimal(left) or types.is_decimal(right)
-    floats = [one for one in (left, right) if types.is_floating(one)]
+    floats = [kind for kind in (left, right) if types.is_floating(kind)]
     if floats and not (decimals and exact):
         return max(floats, key=lambda kind: int(kind.bit_width))
     if decimals:
@@ -143,7 +143,7 @@ def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
 
 
 def _whole(left: Any, right: Any) -> Any:
-    signed = [pa.types.is_signed_integer(one) for one in (left, right)]
+    signed = [pa.types.is_signed_integer(kind) for kind in (left, right)]
     if all(signed) or not any(signed):
         return max(left, right, key=lambda kind: int(kind.bit_width))
     positive, other = (right, left) if signed[0] else (left, right)
@@ -169,7 +169,7 @@ def _wider(left: Any, right: Any) -> Any:
 
 
 def _decimal(precision: int, scale: int, *operands: Any) -> Any:
-    if any(pa.types.is_decimal256(one) for one in operands):
+    if any(pa.types.is_decimal256(kind) for kind in operands):
         return pa.decimal256(min(precision, 76), scale)
     return pa.decimal128(min(precision, 38), scale)
 
@@ -266,5 +266,5 @@ def concatenation(left: Any, right: Any) -> Any | None:
     for text, other in ((left, right), (right, left)):
         plain = not types.is_nested(other) or types.is_list(other) or types.is_large_list(other)
         if is_text(text) and not _is_bytes(other) and plain:
-            return _TEXTS[max(_TEXTS.index(one) for one in (left, right) if is_text(one))]
+            return _TEXTS[max(_TEXTS.index(kind) for kind in (left, right) if is_text(kind))]
     return None

@@ -92,7 +92,7 @@ def _ordered(array: Any) -> Any:
 def _nested(op: str, left: Any, right: Any) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     arrays: list[Any] = [left, right]
-    left, right = (one if isinstance(one, pa.Array) else repeat(one, rows) for one in arrays)
+    left, right = (side if isinstance(side, pa.Array) else repeat(side, rows) for side in arrays)
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     if op in {"=", "!="}:
         same = pa.array(_same(left, right))

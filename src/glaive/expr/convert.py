@@ -124,7 +124,7 @@ _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
 
 def _in(nodes: list[Node], options: Options) -> Node:
     values = options["value_set"].values
-    return tree.InList(nodes[0], tuple(Literal.of(one) for one in values))
+    return tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
 
 
 def _cast(nodes: list[Node], options: Options) -> Node:

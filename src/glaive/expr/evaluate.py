@@ -95,7 +95,7 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
     if numbers is not None:
         return numbers
     left, right = _sides(node, batch)
-    if all(isinstance(one, pa.Scalar) for one in (left, right)):
+    if all(isinstance(side, pa.Scalar) for side in (left, right)):
         left = repeat(left, batch.num_rows)
     if node.op.startswith("IS"):
         unlike = distinct(left, right)
@@ -182,8 +182,8 @@ def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
     if isinstance(node.items, ConstantList):
         passing = among(array, cast(node.items.array(), array.type))
         return pc.invert(passing) if node.negated else passing
-    constants = [one for one in node.items if isinstance(one, tree.Literal)]
-    known = [one.value for one in constants if not one.is_null]
+    constants = [item for item in node.items if isinstance(item, tree.Literal)]
+    known = [constant.value for constant in constants if not constant.is_null]
     found: Any = None
     if known:
         found = among(array, pa.array(known, array.type))
@@ -228,8 +228,10 @@ def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
 
 def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
-    arguments = [_not_viewed(evaluate(one, batch)) for one in node.arguments]
-    constants = sum(scalar_bytes(one) for one in arguments if isinstance(one, pa.Scalar))
+    arguments = [_not_viewed(evaluate(argument, batch)) for argument in node.arguments]
+    constants = sum(
+        scalar_bytes(argument) for argument in arguments if isinstance(argument, pa.Scalar)
+    )
     if constants and varies(node.type):
         reserve(node.name, constants * batch.num_rows, batch.num_rows, node.type)
     try:

@@ -92,8 +92,8 @@ class Filter:
     def never(self) -> bool:
         """Whether no row can pass."""
         return any(
-            isinstance(one.expression, Literal) and one.expression.value is not True
-            for one in self.terms
+            isinstance(term.expression, Literal) and term.expression.value is not True
+            for term in self.terms
         )
 
     @property
@@ -146,8 +146,8 @@ class Value:
         """Bytes of constants that may be in every value."""
         if not varies(self.type):
             return 0
-        literals = (one for one in walk(self.expression) if isinstance(one, Literal))
-        return sum(scalar_bytes(one.scalar()) for one in literals)
+        literals = (node for node in walk(self.expression) if isinstance(node, Literal))
+        return sum(scalar_bytes(literal.scalar()) for literal in literals)
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """One value for each row; see :meth:`Filter.mask` about the batch and errors.
@@ -207,8 +207,8 @@ def bind_filter(
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
     # Tests on one column are quick and cannot fail: the others may count on them.
-    tests = sorted(merged([(one, one_column(one)) for one in conjuncts(simple)]), key=_is_hard)
-    terms = tuple(Term(expression=one, condition=test) for one, test in tests)
+    tests = sorted(merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_hard)
+    terms = tuple(Term(expression=part, condition=test) for part, test in tests)
     return Filter(expression=simple, terms=terms, text=render(node))
 
 

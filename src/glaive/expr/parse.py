@@ -250,7 +250,7 @@ class _Parser(Cursor):
         if token.value == "+":
             return self.expression(TIMES)
         if token.value == "[":
-            return self.count(self.list_of(token.at))
+            return self.count(tree.ListOf(self.items("]"), at=token.at))
         if token.value in {"?", ":", "$", "@"}:
             raise self.wrong("a filter has no parameters; put the value into the text", token.at)
         raise self.wrong(f"expected a value, found {token.value!r}", token.at)
@@ -270,7 +270,7 @@ class _Parser(Cursor):
                 at,
             )
         if word == "ARRAY" and self.take("["):
-            return self.list_of(at)
+            return tree.ListOf(self.items("]"), at=at)
         if self.is_sign("("):
             return self.called(token)
         if self.token.kind is Kind.TEXT:
@@ -283,13 +283,6 @@ class _Parser(Cursor):
         if word == "CURRENT_TIMESTAMP":
             return tree.Call("now", (), at=at)
         return self.name(token)
-
-    def list_of(self, at: int) -> Node:
-        """What stands in square brackets: constants; within calls, anything."""
-        items = self.items("]")
-        if self.calls and not all(isinstance(item, tree.Literal) for item in items):
-            return tree.Call("make_array", items, at=at)
-        return tree.ListOf(items, at=at)
 
     def arguments(self) -> tuple[Node, ...]:
         """What stands in the brackets of a call."""

@@ -38,7 +38,7 @@ def like(texts: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
 
 def _matching(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
     parts = pieces(pattern, escape)
-    words = [one for one in parts if one not in {None, 1}]
+    words = [part for part in parts if part not in {None, 1}]
     if not ignore_case and len(words) == 1 and 1 not in parts:
         word = str(words[0])
         if len(parts) == 1:
@@ -57,7 +57,9 @@ def _matching(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> An
 
 
 def _regex(parts: tuple[str | int | None, ...]) -> str:
-    body = "".join(".*" if one is None else "." if one == 1 else _quoted(str(one)) for one in parts)
+    body = "".join(
+        ".*" if part is None else "." if part == 1 else _quoted(str(part)) for part in parts
+    )
     return rf"(?s)\A{body}\z"
 
 
@@ -66,7 +68,9 @@ def _quoted(text: str) -> str:
 
 
 def _wide(text: str) -> str:
-    return "".join(re.sub(r"([^\w\s])", r"\\\1", one) if one.isascii() else one for one in text)
+    return "".join(
+        re.sub(r"([^\w\s])", r"\\\1", letter) if letter.isascii() else letter for letter in text
+    )
 
 
 @lru_cache(256)

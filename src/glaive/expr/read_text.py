@@ -100,7 +100,7 @@ def _day(text: str, kind: Any) -> tuple[date, int]:
     match = _DATE.match(text)
     if match is None:
         raise _bad(text, kind)
-    parts = [int(one) for one in match.groups() if one is not None]
+    parts = [int(digits) for digits in match.groups() if digits is not None]
     try:
         return date(*parts), match.end()
     except ValueError:
@@ -140,7 +140,7 @@ def _instant(text: str, kind: Any) -> tuple[int, bool]:
 
 
 def _nanos(clock: re.Match[str], text: str, kind: Any) -> int:
-    hours, minutes, seconds = (int(one or 0) for one in clock.groups()[:3])
+    hours, minutes, seconds = (int(digits or 0) for digits in clock.groups()[:3])
     if hours > 23 or minutes > 59 or seconds > 59:
         raise _bad(text, kind)
     fraction = int((clock.group(4) or "0").ljust(9, "0"))

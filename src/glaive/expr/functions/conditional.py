@@ -35,12 +35,12 @@ def _one_type(call: Call, meet: Callable[[Any, Any], Any] = unify) -> Types:
 
 def _compared(left: Any, right: Any) -> Any | None:
     """The type in which two values are compared."""
-    for one, other in ((left, right), (right, left)):
-        if is_text(one) and _is_binary(other):
-            wide = pa.large_string() in (one, other) or is_kind.is_large_binary(other)
+    for kind, other in ((left, right), (right, left)):
+        if is_text(kind) and _is_binary(other):
+            wide = pa.large_string() in (kind, other) or is_kind.is_large_binary(other)
             return pa.large_binary() if wide else pa.binary()
-        if is_kind.is_dictionary(one) and other not in (one.value_type, one):
-            return unify(one.value_type, other)
+        if is_kind.is_dictionary(kind) and other not in (kind.value_type, kind):
+            return unify(kind.value_type, other)
     return unify(left, right)
 
 
@@ -65,12 +65,12 @@ def _is_number(kind: Any) -> bool:
 
 def _first_of(left: Any, right: Any) -> Any | None:
     """The type of the first of both that is there: points in time meet no text and no number."""
-    for one, other in ((left, right), (right, left)):
-        if is_kind.is_temporal(one) and (is_text(other) or is_kind.is_integer(other)):
+    for kind, other in ((left, right), (right, left)):
+        if is_kind.is_temporal(kind) and (is_text(other) or is_kind.is_integer(other)):
             return None
-        if is_kind.is_dictionary(one) and not is_text(other) and not is_kind.is_null(other):
-            met = unify(one.value_type, other)
-            return met and pa.dictionary(one.index_type, met)
+        if is_kind.is_dictionary(kind) and not is_text(other) and not is_kind.is_null(other):
+            met = unify(kind.value_type, other)
+            return met and pa.dictionary(kind.index_type, met)
     return unify(left, right)
 
 

@@ -168,23 +168,25 @@ def _array_distinct(values: Any) -> Any:
 
 @function("array_union", "list_union", takes=lists("ll", same))
 def _array_union(values: Any, others: Any) -> Any:
-    return map_rows(values.type, lambda one, two: _first_of_each([*one, *two]), values, others)
+    return map_rows(
+        values.type, lambda left, right: _first_of_each([*left, *right]), values, others
+    )
 
 
 @function("array_intersect", "list_intersect", takes=lists("ll", same))
 def _array_intersect(values: Any, others: Any) -> Any:
-    def common(one: list[Any], two: list[Any]) -> list[Any]:
-        known = {_key(item) for item in two}
-        return [item for item in _first_of_each(one) if _key(item) in known]
+    def common(left: list[Any], right: list[Any]) -> list[Any]:
+        known = {_key(item) for item in right}
+        return [item for item in _first_of_each(left) if _key(item) in known]
 
     return map_rows(values.type, common, values, others)
 
 
 @function("array_except", "list_except", takes=lists("ll", same))
 def _array_except(values: Any, others: Any) -> Any:
-    def rest(one: list[Any], two: list[Any]) -> list[Any]:
-        known = {_key(item) for item in two}
-        return [item for item in _first_of_each(one) if _key(item) not in known]
+    def rest(left: list[Any], right: list[Any]) -> list[Any]:
+        known = {_key(item) for item in right}
+        return [item for item in _first_of_each(left) if _key(item) not in known]
 
     return map_rows(values.type, rest, values, others)
 

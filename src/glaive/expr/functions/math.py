@@ -102,9 +102,9 @@ def _radians(value: Any) -> Any:
 
 @function("atanh", takes=_FLOATS)
 def _atanh(value: Any) -> Any:
-    one, two = pa.scalar(1, value.type), pa.scalar(2, value.type)
-    made = pc.log1p(pc.divide(pc.multiply(two, value), pc.subtract(one, value)))
-    return pc.divide(made, two)
+    unit, double = pa.scalar(1, value.type), pa.scalar(2, value.type)
+    made = pc.log1p(pc.divide(pc.multiply(double, value), pc.subtract(unit, value)))
+    return pc.divide(made, double)
 
 
 @function("signum", takes=_FLOATS)
