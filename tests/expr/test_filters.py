@@ -124,7 +124,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("a like 'x'", "LIKE compares texts, not int and string"),
         ("a[1] = 1", "int has no elements"),
         ("s.x = 1", "string has no members"),
-        ("l['x'] = 1", "subscripted by a whole number, not string"),
+        ("l['x'] = 1", "subscripted by an integer, not string"),
         ("-s = 's'", "minus needs a number with a sign"),
         ("a = cast('x' as int)", "'x' is no int32; TRY_CAST gives null"),
         ("[1, 'a'] = l", "a list of bigint and string"),

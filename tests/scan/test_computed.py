@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.interop.function_cases import CASES, edges
 
 import glaive
 from glaive.errors import ColumnNotFoundError, FilterError
+from glaive.expr.functions.registry import functions
 
 ROWS = 12
 DIVISORS = [0, 2, 3, 4] * 3
@@ -110,3 +114,50 @@ def test_a_value_that_is_not_needed_is_not_computed(dataset: Any) -> None:
     assert found["r"].to_pylist() == list(range(ROWS))
     with pytest.raises(FilterError, match="division by zero"):
         dataset.to_table(columns={"r": "coalesce(s, CAST(12 / by AS string))"})
+
+
+@cache
+def cases_of_functions() -> dict[str, list[str]]:
+    """Calls of each function on the columns of edge cases."""
+    volatile = {"now", "current_date", "current_time", "random", "uuid", "version"}
+    found: dict[str, list[str]] = {}
+    for text in CASES:
+        name = text.partition("(")[0]
+        if name in functions() and name not in volatile:
+            call = re.sub(r"interval\(('[^']*')\)", r"interval \1", text)
+            found.setdefault(name, []).append(call)
+    return found
+
+
+def computed(dataset: Any, texts: list[str]) -> tuple[str, pa.Table]:
+    """The first of these that has values for all rows, and they."""
+    for text in texts:
+        try:
+            return text, dataset.to_table(columns={"r": text, "n": "n"})
+        except FilterError:
+            continue
+    raise AssertionError(f"all are refused: {texts}")
+
+
+@pytest.fixture(scope="module")
+def edge_cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    place = tmp_path_factory.mktemp("edges")
+    return glaive.write_dataset(edges(), place, data_storage_version="2.2")
+
+
+@pytest.mark.parametrize("name", cases_of_functions())
+def test_every_function_comes_out_of_every_scan(edge_cases: Any, name: str) -> None:
+    text, whole = computed(edge_cases, cases_of_functions()[name])
+    columns = {"r": text, "n": "n"}
+    rows = whole["n"].to_pylist()
+    for options in (
+        {"filter": "n IS NOT NULL"},
+        {"filter": "n > 0", "limit": 2, "offset": 1},
+        {"order_by": ["n"]},
+        {"order_by": ["n"], "filter": "n > 0", "limit": 3},
+    ):
+        found = edge_cases.to_table(columns=columns, **options)
+        assert found.schema.types == whole.schema.types
+        for row, value in zip(found["n"].to_pylist(), found["r"], strict=True):
+            if rows.count(row) == 1:
+                assert repr(value) == repr(whole["r"][rows.index(row)]), options

@@ -1,6 +1,6 @@
 """Arithmetic on arrays of one type.
 
-Whole numbers wrap around as in the reference implementation; dividing one by zero is an error,
+Integers wrap around as in the reference implementation; dividing one by zero is an error,
 and so is a quotient that has no place in the type. Dividing a float by zero is none. Quotients
 are cut towards zero. Decimals whose digits Arrow has no room for are computed row by row.
 """
@@ -40,7 +40,7 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
     Raises
     ------
     FilterError
-        A whole number or a decimal is divided by zero, or a decimal or a time is too large.
+        An integer or a decimal is divided by zero, or a decimal or a time is too large.
     """
     types = pa.types
     if types.is_interval(left.type):
@@ -75,7 +75,7 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
 
 
 def negative(array: Any) -> Any:
-    """Minus; the most negative whole number stays itself."""
+    """Minus; the most negative integer stays itself."""
     kind = array.type
     if pa.types.is_floating(kind) and kind.bit_width == 16:
         return pa.array(-_numbers(array), kind, mask=_nulls(array))

@@ -324,7 +324,7 @@ class _Binder:
             )
         index, had = self.bind(node.index)
         if not types.is_integer(had):
-            raise self.wrong(f"a list is subscripted by a whole number, not {type_text(had)}", node)
+            raise self.wrong(f"a list is subscripted by an integer, not {type_text(had)}", node)
         made = tree.Subscript(operand, _cast(index, had, pa.int64()), at=node.at)
         return made, coerce.plain(kind.value_type)
 

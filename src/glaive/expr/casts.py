@@ -1,6 +1,6 @@
 """Values of one type as values of another, as the reference implementation converts them.
 
-Floats lose what stands after the point on their way to whole numbers, decimals are rounded
+Floats lose what stands after the point on their way to integers, decimals are rounded
 half away from zero, times lose what is smaller than their unit. A value that has no place in
 the type is an error, or null where it was only to be attempted.
 """

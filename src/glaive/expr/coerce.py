@@ -1,6 +1,6 @@
 """Which type two operands meet in: rules only, no values.
 
-They are the reference implementation's, so that both keep the same rows: a whole number and a
+They are the reference implementation's, so that both keep the same rows: an integer and a
 float meet in the float, an unsigned 64-bit number and a signed one in a decimal, two times in
 the coarser unit, a text and a number in the number.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 __all__ = ["arithmetic", "comparison", "concatenation", "is_number", "is_text", "plain", "shift"]
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Decimal digits of whole numbers by their bits."""
+"""Decimal digits of integers by their bits."""
 
 _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 """Precision and scale of the decimal that a float is compared as."""
@@ -41,7 +41,7 @@ def is_text(kind: Any) -> bool:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether it is a whole number, a float or a decimal."""
+    """Whether it is an integer, a float or a decimal."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
@@ -76,7 +76,7 @@ def _bytes(left: Any, right: Any) -> Any:
 
 
 def _with_text(text: Any, other: Any) -> Any | None:
-    """What a text, or a whole number beside a date, becomes to be compared with ``other``."""
+    """What a text, or an integer beside a date, becomes to be compared with ``other``."""
     types = pa.types
     if is_text(text):
         if types.is_decimal(other):
@@ -249,7 +249,7 @@ def _days(kind: Any) -> Any:
 
 
 def shift(left: Any, right: Any) -> Any | None:
-    """The type in which bits are shifted: that of the whole numbers among the two."""
+    """The type in which bits are shifted: that of the integers among the two."""
     if not (is_number(left) and is_number(right)):
         return None
     whole = [kind for kind in (left, right) if pa.types.is_integer(kind)]

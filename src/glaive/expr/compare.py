@@ -63,7 +63,7 @@ def among(array: Any, values: Any) -> Any:
 
 
 def comparable(values: Any) -> Any:
-    """Values in a type that Arrow orders as we do: floats as whole numbers."""
+    """Values in a type that Arrow orders as we do: floats as integers."""
     kind = values.type
     if pa.types.is_floating(kind):
         constant = isinstance(values, pa.Scalar)

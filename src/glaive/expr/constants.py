@@ -1,7 +1,7 @@
 """Constants as they stand beside a column: made of the column's type, or refused.
 
 The reference implementation does this before all else, where a comparison stands at the top of
-a filter or under AND and OR. ``i > 2.5`` on whole numbers is an error there, not a comparison of
+a filter or under AND and OR. ``i > 2.5`` on integers is an error there, not a comparison of
 floats.
 """
 

@@ -2,7 +2,7 @@
 
 ``CAST(a AS bigint) = 5`` is ``a = 5`` where 5 has a place in the type of ``a``: nothing needs to be
 converted, and a test on one column is seen to be one. As the reference implementation does so
-for every conversion between whole numbers, decimals and times, ``CAST(d AS int) = 1`` on a
+for every conversion between integers, decimals and times, ``CAST(d AS int) = 1`` on a
 decimal means 1.00 there, and here.
 """
 

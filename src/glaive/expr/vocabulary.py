@@ -71,7 +71,7 @@ INSTEAD = {
     "SIMILAR": "call regexp_like(text, pattern)",
     "ISNULL": "write IS NULL",
     "NOTNULL": "write IS NOT NULL",
-    "DIV": "write /, which divides whole numbers without a rest",
+    "DIV": "write /, which divides integers without a rest",
     "MOD": "write %",
     "XOR": "write IS DISTINCT FROM",
 }

@@ -1,4 +1,4 @@
-"""Scalars of JSONB as numbers and text: whole numbers of all rows at once, text row by row."""
+"""Scalars of JSONB as numbers and text: integers of all rows at once, text row by row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def texts_of(items: JsonItems, *, quoted: bool = False) -> Any:
 
 
 def _small_whole(items: JsonItems) -> tuple[Any, Any]:
-    """Which items are whole numbers of at most 32 bits, and those numbers."""
+    """Which items are integers of at most 32 bits, and those numbers."""
     made = np.zeros(len(items), np.int64)
     widths = items.end - items.begin - 1
     places = np.flatnonzero((items.kinds == NUMBER) & (widths >= 1) & (widths <= 4))

@@ -42,7 +42,7 @@ def like(kind: Any, item: Any) -> Any:
 
 
 def lists(pattern: str, result: Callable[[Any], Any], optional: int = 0) -> Callable[[Call], Types]:
-    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` a whole number, ``t`` text."""
+    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` an integer, ``t`` text."""
 
     def resolve(call: Call) -> Types:
         check_count(call, len(pattern) - optional, len(pattern))

@@ -25,7 +25,7 @@ def _range_types(call: Call) -> Types:
     check_count(call, 1, 3)
     if not all(is_kind.is_integer(kind) or is_kind.is_null(kind) for kind in call.types):
         wrong = next(n for n, kind in enumerate(call.types) if not is_kind.is_integer(kind))
-        raise refuse(call, wrong, "a whole number")
+        raise refuse(call, wrong, "an integer")
     return (pa.int64(),) * len(call.types), pa.list_(item_field(pa.int64()))
 
 

@@ -213,7 +213,7 @@ def _count(*arguments: Any) -> Any:
         pattern = translate(source, _letters(flags, "regexp_count"))
         start = 1 if start is None else start
         rest = _from(text, start, "regexp_count")
-        # Arrow's own count begins anew behind each match, where ^ matches again.
+        # Arrow's own count starts again behind each match, where ^ matches again.
         size = 2 * bytes_of(rest, len(rest)) + len(rest)
 
         def marked(rest: Any) -> Any:
