@@ -12,7 +12,7 @@ from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import positions, take_physical
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
 __all__ = ["RowPlaces", "find_rows", "take_ids"]
 
@@ -125,7 +125,7 @@ def _stable_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tupl
     return np.where(known, fragment, -1), row
 
 
-def take_ids(view: View, given: object, *, deleted: bool = False) -> pa.Table:
+def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> pa.Table:
     """Rows by row id, in this order, repeats allowed; ids that no live row has are left out.
 
     Parameters

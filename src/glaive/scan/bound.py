@@ -25,7 +25,7 @@ from glaive.format.fields import Field
 from glaive.format.fragment import DataFile, Fragment
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
-from glaive.scan.filter.columns import Cells
+from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.projection import Projection
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
@@ -61,7 +61,7 @@ class BoundFragment:
             if whole is not None and projection.plain:
                 whole = PresentedColumns(whole, seen)
             columns = [present(column, field) for column, field in zip(columns, seen, strict=True)]
-        self.fragment = _narrowed(fragment, projection)
+        self.fragment = _with_fields_read(fragment, projection)
         self.projection = projection
         self.columns = columns
         self.readers = readers
@@ -123,20 +123,22 @@ class BoundFragment:
             return step
         return chain(step, lambda arrays: self.outputs(arrays, rows))
 
-    def outputs(self, arrays: Sequence[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
+    def outputs(
+        self, arrays: Sequence[pa.Array], rows: NDArray[np.int64], *, deleted: bool = False
+    ) -> list[pa.Array]:
         """Columns of the result from the fields, as stored, that were read for ``rows``."""
-        cells = self.cells(rows, lambda at: arrays[at])
-        return [cells.output(one) for one in self.projection.outputs]
+        columns = self.lazy_columns(rows, lambda at: arrays[at], deleted=deleted)
+        return [columns.output(output) for output in self.projection.outputs]
 
-    def cells(
+    def lazy_columns(
         self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
-    ) -> Cells:
+    ) -> LazyColumns:
         """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
         system = partial(self.system, rows=rows, deleted=deleted)
-        return Cells(len(rows), read, system, self.shown)
+        return LazyColumns(len(rows), read, system, self.logical)
 
-    def shown(self, at: int, array: Any) -> Any:
-        """A stored field in the type that results have."""
+    def logical(self, at: int, array: Any) -> Any:
+        """A stored field in its logical type, which results have."""
         column = self.columns[at]
         if column is self.stored[at]:
             return array
@@ -261,7 +263,7 @@ def _with_payloads(
     return made
 
 
-def _narrowed(fragment: Fragment, projection: Projection) -> Fragment:
+def _with_fields_read(fragment: Fragment, projection: Projection) -> Fragment:
     """The fragment, its files with those fields only that are read: there may be thousands."""
     wanted = {one.id for field in projection.fields for one in field.walk()}
     files = []

@@ -35,8 +35,8 @@ def explain(query: Query, *, verbose: bool = False) -> str:
     """
     lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(_lines(query))]
     if verbose:
-        options, snapshot = query.options, query.view.snapshot
-        every = query.picks
+        options, snapshot = query.options, query.source.snapshot
+        every = query.is_searched
         plan = plan_searched(snapshot, options) if every else plan_scan(snapshot, options).ranges
         ids = snapshot.manifest.fragment_ids
         indent = "  " * len(lines)
@@ -45,8 +45,8 @@ def explain(query: Query, *, verbose: bool = False) -> str:
 
 
 def _lines(query: Query) -> list[str]:
-    options, snapshot = query.options, query.view.snapshot
-    lines = [f"columns: {', '.join(query.view.schema.names) or 'none'}"]
+    options, snapshot = query.options, query.source.snapshot
+    lines = [f"columns: {', '.join(query.source.schema.names) or 'none'}"]
     if options.order_by:
         how = ", ".join(
             f"{one.column_name} {'ASC' if one.ascending else 'DESC'} NULLS "
@@ -61,7 +61,7 @@ def _lines(query: Query) -> list[str]:
     if query.filter is not None:
         lines.append(f"filter: {query.filter.text}")
         lines += _terms(query.filter)
-    if not query.picks:
+    if not query.is_searched:
         plan = plan_scan(snapshot, options)
         lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
         return lines
@@ -94,9 +94,9 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     """
     apart = Views(views.snapshot.apart())  # what is kept would not be read again
     query = make_query(apart, options, counting=counting)
-    counters, meter = counters_of(query.view.snapshot.store), Meter()
+    counters, meter = counters_of(query.source.snapshot.store), Meter()
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
-    rows = query.count() if counting else query.table(meter).num_rows
+    rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu
     read = statistics(meter, before, counters.snapshot())
     lines = [
