@@ -63,7 +63,9 @@ def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -
             continue
         whole: Any = column
         chunks = whole.chunks if isinstance(column, pa.ChunkedArray) else [whole]
-        if not is_passed_through(found, other) or any(one.dictionary.null_count for one in chunks):
+        if not is_passed_through(found, other) or any(
+            chunk.dictionary.null_count for chunk in chunks
+        ):
             return False
     return True
 

@@ -252,8 +252,10 @@ class SmallBatch:
         # The items of dictionaries stay apart where they are part of the result.
         alone = has_dictionary(node.type)
         codes = [
-            -1 if one.kin is None or (alone and one.items) else kins.setdefault(one.kin, len(kins))
-            for one in pages
+            -1
+            if page.kin is None or (alone and page.items)
+            else kins.setdefault(page.kin, len(kins))
+            for page in pages
         ]
         code = np.array(codes)[which]
         if not (coded and can_pass_through(node.type) and len(kins) == 1 and min(codes) == 0):

@@ -60,7 +60,7 @@ def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
     """A field without lists and structs: pages of one kin at once, then the others."""
     pages, which = batch.column(node)
     kins: dict[object, int] = {}
-    code = np.array([kins.setdefault(_kin(one), len(kins)) for one in pages])[which]
+    code = np.array([kins.setdefault(_kin(page), len(kins)) for page in pages])[which]
     done: list[tuple[Numbers, pa.Array]] = []
     for kin, number in kins.items():
         chosen = np.flatnonzero(code[file] == number)
