@@ -71,11 +71,13 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
     return SmallBatch.of(objects, [file.rows for file in files])
 
 
-def in_bulk(meter: Meter, what: str, read: Callable[[], T]) -> T | None:
+def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T | None:
     """What ``read`` returns; None, and counted, where files have to be read one by one."""
     error: Exception
     try:
-        return read()
+        result = read()
+        meter.count("fragments_read_in_bulk", fragments)
+        return result
     except BulkReadError as refused:
         reason, error = str(refused), refused
     except ObjectNotFoundError as missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -39,8 +39,6 @@ _MAX_RUN_FRAGMENTS: Final = 1024
 
 _MAX_PROJECTIONS: Final = 16
 """Projections for which the parts of a plan of all rows are kept; beyond, all are let go."""
-
-_SCAN: Final = "scan of small fragments"
 
 
 class _Capacity(NamedTuple):
@@ -81,7 +79,7 @@ class SmallFragments:
 
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
         """See :class:`ScanPart`. Memory: that of all rows."""
-        chunks = in_bulk(run.meter, _SCAN, partial(self._live_chunks, run.source))
+        chunks = self._in_bulk(run)
         if chunks is None:
             yield from self._one_by_one.batches(run)
             return
@@ -99,8 +97,7 @@ class SmallFragments:
         self, run: ScanRun, *, keep_dictionaries: bool
     ) -> Iterator[pa.RecordBatch | pa.Table]:
         """See :class:`ScanPart`: one table."""
-        read = partial(self._live_chunks, run.source, keep_dictionaries=keep_dictionaries)
-        chunks = in_bulk(run.meter, _SCAN, read)
+        chunks = self._in_bulk(run, keep_dictionaries=keep_dictionaries)
         if chunks is None:
             yield from self._one_by_one.tables(run, keep_dictionaries=keep_dictionaries)
         else:
@@ -108,7 +105,7 @@ class SmallFragments:
 
     def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
         """See :class:`ScanPart`."""
-        chunks = in_bulk(run.meter, _SCAN, partial(self._live_chunks, run.source))
+        chunks = self._in_bulk(run)
         return self._one_by_one.columns(run) if chunks is None else enumerate(chunks)
 
     def filter(
@@ -128,7 +125,8 @@ class SmallFragments:
             run.meter.count("rows_scanned", self.starts[-1])
             return [work(selection)] if selection.count else []
 
-        results = in_bulk(run.meter, "filtered scan of small fragments", select)
+        what = "filtered scan of small fragments"
+        results = in_bulk(run.meter, what, len(self.ranges), select)
         if results is not None:
             yield from results
             return
@@ -154,14 +152,19 @@ class SmallFragments:
                     flags[first + live.deleted] = False
         return flags
 
-    def _live_chunks(
-        self, source: BoundProjection, *, keep_dictionaries: bool = False
-    ) -> list[list[pa.Array]]:
-        chunks = self.chunks(source, keep_dictionaries=keep_dictionaries)
-        if not self.has_deletions:
-            return chunks
-        mask = _mask(self.live_flags(source))
-        return [pa.chunked_array(arrays).filter(mask).chunks for arrays in chunks]
+    def _in_bulk(
+        self, run: ScanRun, *, keep_dictionaries: bool = False
+    ) -> list[list[pa.Array]] | None:
+        """Chunks of each field, live rows only; None where files have to be read one by one."""
+
+        def read() -> list[list[pa.Array]]:
+            chunks = self.chunks(run.source, keep_dictionaries=keep_dictionaries)
+            if not self.has_deletions:
+                return chunks
+            mask = _mask(self.live_flags(run.source))
+            return [pa.chunked_array(arrays).filter(mask).chunks for arrays in chunks]
+
+        return in_bulk(run.meter, "scan of small fragments", len(self.ranges), read)
 
     def _live_counts(self, source: BoundProjection) -> list[int]:
         """Live rows of each fragment."""

@@ -96,4 +96,4 @@ def _take(
         fields = source.projection.fields
         return take_small_files(batch, fields, column_of(files[0]), file, row)
 
-    return in_bulk(meter, "take from small fragments", take)
+    return in_bulk(meter, "take from small fragments", len(files), take)
