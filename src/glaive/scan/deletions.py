@@ -84,7 +84,7 @@ class LiveRows:
     def keep(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """Drop the deleted rows from arrays of physical rows ``start`` to ``stop``.
 
-        Without a copy where only rows at one end are gone.
+        Without a copy where only rows at one end are deleted.
         """
         gone = self._gone(start, stop)
         if isinstance(gone, tuple):
@@ -98,13 +98,11 @@ class LiveRows:
         if isinstance(gone, tuple):
             first, last = gone
             return column.read(first, last)
-        found = column.read_live(start, stop, gone)
-        if found is not None:
-            return found
-        return _without(column.read(start, stop), gone)
+        array = column.read_live(start, stop, gone)
+        return array if array is not None else _without(column.read(start, stop), gone)
 
     def _gone(self, start: int, stop: int) -> Gone | tuple[int, int]:
-        """What is gone of a range, or the part that stays, where it is one."""
+        """What is deleted of a range, or the live part, where it is one run."""
         first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
         if first == last:
             return start, stop
@@ -115,16 +113,16 @@ class LiveRows:
                 return end, stop
             if end == stop:
                 return start, begin
-        found = self._windows.get((start, stop))
-        if found is None:
-            found = Gone(self.deleted[first:last], start, stop - start)
-            found.bits()  # made before other threads see it
+        deleted = self._windows.get((start, stop))
+        if deleted is None:
+            deleted = Gone(self.deleted[first:last], start, stop - start)
+            deleted.bits()  # made before other threads see it
             self._kept += stop - start
             if self._kept > _KEPT_ROWS:
                 self._windows.clear()
                 self._kept = stop - start
-            self._windows[start, stop] = found
-        return found
+            self._windows[start, stop] = deleted
+        return deleted
 
 
 def _without(array: Any, gone: Gone) -> pa.Array:

@@ -21,7 +21,7 @@ __all__ = ["analyze", "explain"]
 _STEPS = {
     "find": "find rows in encoded columns",
     "decode": "decode columns of the filter and the order",
-    "filter": "evaluate what is left of the filter",
+    "filter": "evaluate the remaining terms of the filter",
     "columns": "make the columns of the result",
     "sort": "sort",
 }
@@ -49,9 +49,9 @@ def _lines(query: Query) -> list[str]:
     lines = [f"columns: {', '.join(query.source.schema.names) or 'none'}"]
     if options.order_by:
         how = ", ".join(
-            f"{one.column_name} {'ASC' if one.ascending else 'DESC'} NULLS "
-            f"{'FIRST' if one.nulls_first else 'LAST'}"
-            for one in options.order_by
+            f"{order.column_name} {'ASC' if order.ascending else 'DESC'} NULLS "
+            f"{'FIRST' if order.nulls_first else 'LAST'}"
+            for order in options.order_by
         )
         top = "" if options.limit is None else f", first {options.offset + options.limit} rows"
         lines.append(f"sort: {how}{top}")
@@ -66,19 +66,19 @@ def _lines(query: Query) -> list[str]:
         lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
         return lines
     ranges = plan_searched(snapshot, options)
-    rows = sum(one.stop - one.start for one in ranges)
+    rows = sum(stop - start for _, start, stop in ranges)
     deleted = "deleted rows included" if options.include_deleted_rows else "deleted rows left out"
     lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted}")
     return lines
 
 
-def _terms(found: Filter) -> list[str]:
-    if found.never:
+def _terms(condition: Filter) -> list[str]:
+    if condition.never:
         return ["never true: nothing is read"]
     lines = []
-    direct = [term.condition[0] for term in found.terms if term.condition is not None]
+    direct = [term.condition[0] for term in condition.terms if term.condition is not None]
     other = sorted(
-        {path for term in found.terms if term.condition is None for path in term.columns}
+        {path for term in condition.terms if term.condition is None for path in term.columns}
     )
     if direct:
         lines.append(f"by statistics and in encoded form: {', '.join(dict.fromkeys(direct))}")

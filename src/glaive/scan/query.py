@@ -57,7 +57,7 @@ class Query:
         else:
             chunks = list(self._filtered(run).chunks())
             if self.source.projection.outputs:
-                table = as_table(self.source, [list(one) for one in zip(*chunks, strict=True)])
+                table = as_table(self.source, list(map(list, zip(*chunks, strict=True))))
             else:
                 table = self.source.rows_alone(sum(len(chunk[0]) for chunk in chunks))
         self._report(run, before, table.num_rows)

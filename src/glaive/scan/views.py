@@ -38,7 +38,7 @@ class BoundProjection:
         self.snapshot = snapshot
         self.projection = projection
         self.schema: pa.Schema = projection.schema
-        # Not the view itself: what the session keeps must not keep the session.
+        # Not the projection itself: what the session keeps must not keep the session.
         self._token = object()
         self._cache = snapshot.session.cache
         self._met: set[int] = set()
@@ -67,7 +67,7 @@ class BoundProjection:
         return prefetching
 
     def meets(self, position: int) -> bool:
-        """Whether this is the first time that the fragment is met: neither opened nor asked for."""
+        """Whether the fragment is met for the first time: neither opened nor met by a take."""
         if position in self._met or self._cache.get((self._token, position, False)) is not None:
             return False
         self._met.add(position)
@@ -96,7 +96,7 @@ def bare_batch(rows: int) -> pa.RecordBatch:
 
 
 class Views:
-    """The projections of a snapshot that were asked for, each worked out once."""
+    """The projections of a snapshot that were needed, each worked out once."""
 
     __slots__ = ("_filters", "_kept", "snapshot")
 
@@ -123,27 +123,27 @@ class Views:
 
     def filter(self, source: Any) -> Filter:
         """A filter bound to the columns; what was written as text is kept."""
-        found = self._filters.get(source) if isinstance(source, str) else None
-        if found is None:
+        condition = self._filters.get(source) if isinstance(source, str) else None
+        if condition is None:
             from glaive.expr.filters import bind_filter
 
             schema = self.snapshot.manifest.schema
-            found = bind_filter(source, schema, system=SYSTEM_COLUMNS)
+            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS)
             if isinstance(source, str):
                 if len(self._filters) >= _MAX_PROJECTIONS:
                     self._filters.clear()
-                self._filters[source] = found
-        return found
+                self._filters[source] = condition
+        return condition
 
     def take(
         self, columns: Columns | None, *, blobs: BlobHandling = "descriptions"
     ) -> BoundProjection:
         """The projection of a take: members stay within their structs."""
         key: _Key = (columns, False, False, blobs, ())
-        place = columns if blobs == "descriptions" else (columns, blobs)
-        return self._kept.get(place) or self._keep(key, place, nested=True)
+        short: object = columns if blobs == "descriptions" else (columns, blobs)
+        return self._kept.get(short) or self._keep(key, short, nested=True)
 
-    def _keep(self, key: _Key, place: object, *, nested: bool) -> BoundProjection:
+    def _keep(self, key: _Key, kept_as: object, *, nested: bool) -> BoundProjection:
         columns, row_id, row_address, blobs, inputs = key
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
@@ -158,5 +158,5 @@ class Views:
         )
         if len(self._kept) >= _MAX_PROJECTIONS:
             self._kept.clear()
-        view = self._kept[place] = BoundProjection(self.snapshot, projection)
-        return view
+        bound = self._kept[kept_as] = BoundProjection(self.snapshot, projection)
+        return bound

@@ -153,8 +153,8 @@ class FragmentWindows:
             inline=self.rows <= _INLINE_SEARCHED_ROWS,
             stream=stream,
         )
-        for found in results:
-            yield from found
+        for made in results:
+            yield from made
 
     # ------------------------------------------------------------------- jobs
 

@@ -254,7 +254,7 @@ def cut_into_parts(
     With ``large``, runs are as long as memory of a few pages allows.
     """
     projection = run.source.projection
-    special = projection.presented or projection.payloads
+    special = projection.has_extension_types or projection.blob_contents
     suits = not special and suits_bulk_reads(projection.fields)
     if len(ranges) < _MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
         return [FragmentWindows(ranges)]

@@ -49,7 +49,7 @@ def take_small(
         no rows are taken this way.
     """
     projection, snapshot = source.projection, source.snapshot
-    special = not projection.plain or projection.presented or projection.payloads
+    special = not projection.plain or projection.has_extension_types or projection.blob_contents
     # In other stores requests wait for each other unless they are made side by side.
     if special or not isinstance(snapshot.store, LocalStore):
         return []
