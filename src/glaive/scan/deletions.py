@@ -18,7 +18,7 @@ __all__ = ["LiveRows"]
 _SPARSE = 8
 """Rows for each live one from which on these are looked up rather than the others left out."""
 
-_KEPT_ROWS = 1 << 24
+_MAX_KEPT_ROWS = 1 << 24
 """Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
 
 
@@ -53,7 +53,7 @@ class LiveRows:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes, about."""
-        return min(self.rows, _KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
+        return min(self.rows, _MAX_KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
 
     def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
@@ -118,7 +118,7 @@ class LiveRows:
             deleted = Gone(self.deleted[first:last], start, stop - start)
             deleted.bits()  # made before other threads see it
             self._kept += stop - start
-            if self._kept > _KEPT_ROWS:
+            if self._kept > _MAX_KEPT_ROWS:
                 self._windows.clear()
                 self._kept = stop - start
             self._windows[start, stop] = deleted

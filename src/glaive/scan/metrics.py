@@ -24,7 +24,7 @@ class ScanStatistics:
     iops, requests
         Reads before and after near ones were joined; both count joined ones here.
     bytes_read
-        Bytes asked for.
+        Bytes requested.
     indices_loaded, parts_loaded, index_comparisons, index_cache_hits, index_cache_misses
         0 for scans without an index.
     all_counts

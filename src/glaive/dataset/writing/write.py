@@ -176,7 +176,7 @@ def write_fragments(
     places
         Where the files go in turn; to ``store`` when empty.
     coded
-        Whether text may come with a dictionary, as :func:`glaive.scan.run.execute.pieces` gives it.
+        Whether text may come with a dictionary, as :meth:`glaive.scan.query.Query.tables` gives it.
 
     Notes
     -----
