@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
-from glaive.io.stats import IOStats, counters_of
+from glaive.io.stats import IOStats
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter, ScanStatistics
@@ -121,7 +121,7 @@ class Query:
         return rebatch(batches, self.options)
 
     def _counters(self) -> IOStats:
-        return counters_of(self.source.snapshot.store).snapshot()
+        return self.source.snapshot.store.counters.snapshot()
 
     def _report(self, run: ScanRun, before: IOStats, rows: int) -> None:
         """Hand the statistics to who asked for them, whose errors are logged."""

@@ -34,7 +34,7 @@ from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.io.pool import gather
-from glaive.io.together import Together
+from glaive.io.read_many import JoinedObjects
 from glaive.kernels._tier import as_array
 from glaive.types import ByteRange, Where
 
@@ -203,7 +203,7 @@ class SmallBatch:
     footers: NDArray[Any]
 
     @classmethod
-    def of(cls, files: Together, rows: Sequence[int]) -> SmallBatch:
+    def of(cls, files: JoinedObjects, rows: Sequence[int]) -> SmallBatch:
         """Check the footers of files, which have so many rows each, as the manifest says.
 
         Raises

@@ -15,8 +15,8 @@ from glaive.file.v2.small_files import BULK_VERSIONS, MAX_BYTES, BulkReadError, 
 from glaive.format.fragment import SingleFile
 from glaive.format.paths import data_file_path
 from glaive.format.wire import DecodeError
+from glaive.io.read_many import read_many
 from glaive.io.store import ObjectStore
-from glaive.io.together import read_together
 from glaive.scan.metrics import Meter
 from glaive.scan.views import BoundProjection
 
@@ -65,7 +65,7 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
         One of them is missing.
     """
     paths = [data_file_path(file.path) for file in files]
-    objects = read_together(store, paths, [file.size for file in files])
+    objects = read_many(store, paths, [file.size for file in files])
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")
     return SmallBatch.of(objects, [file.rows for file in files])

@@ -215,8 +215,9 @@ class _SmallSelection:
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> list[Chunk]:
         """Their columns, in one chunk."""
-        mask = _mask(self.flags)
-        return [[self.decoded.output(output).filter(mask) for output in outputs]]
+        # Values are computed of the rows that pass: others may be none they exist for.
+        passing = self.decoded.filtered(_mask(self.flags))
+        return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
         """Id of each fragment, and its selected rows."""

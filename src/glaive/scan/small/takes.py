@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, suits_bulk_reads
 from glaive.format.fragment import SingleFile
-from glaive.io.local import LocalStore
 from glaive.scan.metrics import Meter
 from glaive.scan.small.files import column_of, has_columns, in_bulk, read_batch, small_file
 from glaive.scan.views import BoundProjection
@@ -51,7 +50,7 @@ def take_small(
     projection, snapshot = source.projection, source.snapshot
     special = not projection.plain or projection.has_extension_types or projection.blob_contents
     # In other stores requests wait for each other unless they are made side by side.
-    if special or not isinstance(snapshot.store, LocalStore):
+    if special or not snapshot.store.is_local:
         return []
     positions, number = np.unique(fragment, return_inverse=True)
     if len(positions) < _MIN_FILES or not suits_bulk_reads(projection.fields):
