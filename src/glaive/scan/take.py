@@ -21,6 +21,7 @@ from glaive.arrow.buffers import inverse_permutation, number_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.views import without_views
 from glaive.config import settings
 from glaive.errors import CapacityError, OptionError, RowIndexError
 from glaive.file.drive import drive_together
@@ -234,6 +235,8 @@ class _Take:
     def _in_order(self, table: pa.Table, order: Int64s) -> pa.Table:
         """Undo ``order``: row ``i`` of the table becomes row ``order[i]``."""
         back = inverse_permutation(order)
+        if any(without_views(column.type) != column.type for column in table.columns):
+            return take_rows(table, back, distinct=True)
         try:
             columns: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
         except CapacityError as error:

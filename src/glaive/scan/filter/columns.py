@@ -75,6 +75,16 @@ class LazyColumns:
             names, arrays = ["rows"], [pa.nulls(self.count)]
         return pa.RecordBatch.from_arrays(arrays, names)
 
+    def filtered(self, mask: pa.BooleanArray) -> LazyColumns:
+        """The rows that a mask without nulls has true."""
+
+        def system(name: str) -> Any:
+            return self._system(name).filter(mask)
+
+        return LazyColumns(
+            mask.true_count, lambda at: self.field(at).filter(mask), system, self._logical
+        )
+
     def output(self, output: Output | Computed) -> Any:
         """A column of the result."""
         if isinstance(output, Output):
