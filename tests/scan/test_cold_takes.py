@@ -15,7 +15,7 @@ from glaive.io.mapping import announce
 from glaive.scan.projection import project
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
 ROWS = 12_000
 
@@ -72,11 +72,12 @@ def test_rows_of_cold_files_are_those_asked_for(
 @pytest.mark.parametrize("columns", [["id", "some", "same"], ["text", "few"], ["tags", "meta"]])
 def test_what_a_take_needs_is_known(dataset: LanceDataset, columns: list[str]) -> None:
     manifest = dataset.manifest
-    view = View(Snapshot(dataset.store, manifest, Session()), project(manifest.schema, columns))
-    bound = view.fragment(1)
+    snapshot = Snapshot(dataset.store, manifest, Session())
+    source = BoundProjection(snapshot, project(manifest.schema, columns))
+    bound = source.fragment(1)
     rows = np.array([11_999, 0, 5, 5, 7000])
     assert bound.announce(rows)
-    again = pa.Table.from_arrays(bound.take(rows), schema=view.schema)
+    again = pa.Table.from_arrays(bound.take(rows), schema=source.schema)
     assert again.equals(dataset.take((rows + ROWS).tolist(), columns))
 
 

@@ -18,10 +18,11 @@ from glaive.file.v2.small_files import SmallBatch
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
+from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.session import Session
-from glaive.scan.small.fragments import SmallFragments, find_small
+from glaive.scan.small.fragments import SmallFragments, cut_into_parts
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
 FILES = 40
 ROWS = 7
@@ -65,10 +66,17 @@ def together(dataset: LanceDataset, columns: list[str] | None = None) -> list[in
     """Fragments in each run that is read together, or 0 where that was not possible."""
     manifest = dataset.manifest
     snapshot = Snapshot(dataset.store, manifest, Session())
-    view = View(snapshot, project(manifest.schema, columns))
-    plan = plan_scan(snapshot, ScanOptions.of())
-    found = [part for part in find_small(view, plan.ranges) if isinstance(part, SmallFragments)]
-    return [len(part.ranges) if part.read(view) is not None else 0 for part in found]
+    source = BoundProjection(snapshot, project(manifest.schema, columns))
+    options = ScanOptions.of()
+    parts = cut_into_parts(ScanRun(source, options), plan_scan(snapshot, options).ranges)
+    runs = []
+    for part in parts:
+        if isinstance(part, SmallFragments):
+            run = ScanRun(source, options)
+            for _ in part.columns(run):
+                pass
+            runs.append(0 if run.meter.counts["fallbacks"] else len(part.ranges))
+    return runs
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])

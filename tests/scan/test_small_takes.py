@@ -12,11 +12,12 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
+from glaive.scan.metrics import Meter
 from glaive.scan.projection import project
 from glaive.scan.session import Session
 from glaive.scan.small.takes import take_small
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
 FILES = 30
 META = pa.struct([("x", pa.int64()), ("y", pa.string())])
@@ -55,14 +56,13 @@ def alone(dataset: LanceDataset, rows: list[int]) -> pa.Table:
 
 def together(dataset: LanceDataset, rows: int, columns: list[str] | None = None) -> int:
     """How many of the first rows of all fragments are taken together."""
-    view = View(
+    source = BoundProjection(
         Snapshot(dataset.store, dataset.manifest, Session()),
         project(dataset.manifest.schema, columns),
     )
     fragments = np.repeat(np.arange(dataset.manifest.num_fragments), rows)
-    return sum(
-        len(places) for places, _ in take_small(view, fragments, np.arange(len(fragments)) % rows)
-    )
+    taken = take_small(source, fragments, np.arange(len(fragments)) % rows, Meter())
+    return sum(len(numbers) for numbers, _ in taken)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])

@@ -17,6 +17,7 @@ __all__ = [
     "all_set",
     "as_buffer",
     "flags_of",
+    "inverse_permutation",
     "invert_bits",
     "items_of",
     "join_bits",
@@ -48,6 +49,13 @@ def number_array(numbers: NDArray[Any]) -> pa.Array:
     kind = pa.uint64() if numbers.dtype == np.uint64 else pa.int64()
     numbers = np.ascontiguousarray(numbers, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
+
+
+def inverse_permutation(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each number stands: what was put into ``order`` is put back by taking these."""
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places
 
 
 def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import inverse_permutation, number_array
 from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
 from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.arrow.views import without_views
@@ -165,6 +165,4 @@ def _gather(column: Any, positions: Int64s) -> Any:
     whole = concat_arrays(pieces)
     if bool((np.diff(order) > 0).all()):
         return whole
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return whole.take(number_array(back))
+    return whole.take(number_array(inverse_permutation(order)))

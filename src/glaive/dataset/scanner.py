@@ -34,7 +34,7 @@ class Scanner:
     @property
     def projected_schema(self) -> pa.Schema:
         """Schema of the result."""
-        return self._query.view.schema
+        return self._query.source.schema
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -53,7 +53,7 @@ class Scanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the result as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self._query.view.schema, self.to_batches())
+        return pa.RecordBatchReader.from_batches(self._query.source.schema, self.to_batches())
 
     def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
         """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.

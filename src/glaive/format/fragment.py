@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from glaive.errors import CorruptFileError
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
@@ -22,6 +23,7 @@ __all__ = [
     "DataFile",
     "DeletionFile",
     "Fragment",
+    "SingleFile",
     "check_fragment",
     "storage_version",
 ]
@@ -270,6 +272,45 @@ class Fragment:
         if self.created_at_in_column:
             wire.column_created_at_versions.SetInParent()
         return wire
+
+
+class SingleFile(NamedTuple):
+    """The only data file of a fragment, in the dataset's own folder of data files.
+
+    Parameters
+    ----------
+    path, size
+        Its name, and its bytes as the manifest says.
+    rows
+        Physical rows of the fragment.
+    has_deletions
+        Whether some of them are deleted.
+    layout
+        Format version, field ids and their columns: files with the same layout are read alike.
+    """
+
+    path: str
+    size: int
+    rows: int
+    has_deletions: bool
+    layout: tuple[FormatVersion, tuple[int, ...], tuple[int, ...]]
+
+    @classmethod
+    def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
+        """Read the message of a fragment; None where it has not one such file up to a size."""
+        if len(wire.files) != 1:
+            return None
+        file = wire.files[0]
+        if not 0 < file.file_size_bytes <= max_size or file.HasField("base_id"):
+            return None
+        version = storage_version(file.file_major_version, file.file_minor_version)
+        return cls(
+            file.path,
+            file.file_size_bytes,
+            wire.physical_rows,
+            wire.HasField("deletion_file"),
+            (version, tuple(file.fields), tuple(file.column_indices)),
+        )
 
 
 def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:

@@ -28,7 +28,7 @@ from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureErr
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
-from glaive.format.fragment import Fragment, check_fragment
+from glaive.format.fragment import Fragment, SingleFile, check_fragment
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.index_section import decode_index_section
 from glaive.format.limits import check_file_name
@@ -203,6 +203,10 @@ class Manifest:
         found = self._fragment(position)
         check_fragment(found, self.where)
         return found
+
+    def single_file(self, position: int, max_size: int) -> SingleFile | None:
+        """The only file of a fragment; see :meth:`SingleFile.from_wire`."""
+        return SingleFile.from_wire(self.fragment_wire(position), max_size)
 
     def fragment(self, position: int) -> Fragment:
         """The fragment at a position of the list; errors as for :meth:`fragment_wire`."""

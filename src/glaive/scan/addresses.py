@@ -12,15 +12,15 @@ from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import positions, take_physical
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
-__all__ = ["RowPlaces", "find_rows", "take_ids"]
+__all__ = ["RowLocations", "find_rows", "take_ids"]
 
 Int64s = NDArray[np.int64]
 
 
-class RowPlaces:
-    """Rows in the order asked for: position of the fragment in the list, and physical row."""
+class RowLocations:
+    """Rows in the order requested: position of the fragment in the list, and physical row."""
 
     __slots__ = ("fragment", "row", "snapshot")
 
@@ -37,12 +37,12 @@ class RowPlaces:
         return (ids << np.uint64(32)) | self.row.astype(np.uint64)
 
     def by_fragment(self) -> list[tuple[int, Int64s]]:
-        """Each fragment with the places in this order of its rows."""
-        found = np.unique(self.fragment).tolist()
-        return [(position, np.flatnonzero(self.fragment == position)) for position in found]
+        """Each fragment with the numbers, in this order, of its rows."""
+        positions = np.unique(self.fragment).tolist()
+        return [(position, np.flatnonzero(self.fragment == position)) for position in positions]
 
 
-def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowPlaces:
+def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
     """Find rows given by ``indices``, ``ids`` or ``addresses``; repeats allowed.
 
     Raises
@@ -56,7 +56,7 @@ def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowPlaces:
     return _FINDERS[kind](snapshot, wanted)
 
 
-def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
+def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
     starts = snapshot.row_starts
     wrong = (wanted < 0) | (wanted >= starts[-1])
     if wrong.any():
@@ -71,10 +71,10 @@ def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
         if live is not None:
             here = fragment == position
             row[here] = live.physical(row[here])
-    return RowPlaces(snapshot, fragment, row)
+    return RowLocations(snapshot, fragment, row)
 
 
-def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
+def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
     manifest = snapshot.manifest
     fragment = np.zeros(len(wanted), np.int64)
     row = wanted & 0xFFFFFFFF
@@ -84,30 +84,30 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
             position = manifest.position_of(fragment_id)
         except NotFoundError:
             raise _no_row("address", int(wanted[here][0]), "there is no such fragment") from None
-        one = manifest.fragment(position)
-        beyond = row[here] >= one.physical_rows
+        entry = manifest.fragment(position)
+        beyond = row[here] >= entry.physical_rows
         if beyond.any():
             wrong = int(wanted[here][beyond][0])
-            raise _no_row("address", wrong, f"its fragment has {one.physical_rows} rows")
-        live = snapshot.live_rows(one)
+            raise _no_row("address", wrong, f"its fragment has {entry.physical_rows} rows")
+        live = snapshot.live_rows(entry)
         if live is not None:
             deleted = np.isin(row[here], live.deleted)
             if deleted.any():
                 raise _no_row("address", int(wanted[here][deleted][0]), "the row is deleted")
         fragment[here] = position
-    return RowPlaces(snapshot, fragment, row)
+    return RowLocations(snapshot, fragment, row)
 
 
-def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowPlaces:
+def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
     if not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
         return _by_address(snapshot, wanted)
-    fragment, row = _stable_places(snapshot, wanted, deleted=False)
+    fragment, row = _locate_stable(snapshot, wanted, deleted=False)
     if (fragment < 0).any():
         raise _no_row("id", int(wanted[fragment < 0][0]), "no live row has it")
-    return RowPlaces(snapshot, fragment, row)
+    return RowLocations(snapshot, fragment, row)
 
 
-def _stable_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tuple[Int64s, Int64s]:
+def _locate_stable(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tuple[Int64s, Int64s]:
     """Fragment and row of stable row ids; fragment -1 for ids that no row has.
 
     With ``deleted``, deleted rows are found too, where no live row has the id.
@@ -125,7 +125,7 @@ def _stable_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tupl
     return np.where(known, fragment, -1), row
 
 
-def take_ids(view: View, given: object, *, deleted: bool = False) -> pa.Table:
+def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> pa.Table:
     """Rows by row id, in this order, repeats allowed; ids that no live row has are left out.
 
     Parameters
@@ -142,15 +142,17 @@ def take_ids(view: View, given: object, *, deleted: bool = False) -> pa.Table:
     """
     snapshot, wanted = view.snapshot, positions(given)
     if snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
-        fragment, row = _stable_places(snapshot, wanted, deleted=deleted)
+        fragment, row = _locate_stable(snapshot, wanted, deleted=deleted)
     else:
-        fragment, row = _address_places(snapshot, wanted, deleted=deleted)
+        fragment, row = _locate_addresses(snapshot, wanted, deleted=deleted)
     known = fragment >= 0
     return take_physical(view, fragment[known], row[known])
 
 
-def _address_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tuple[Int64s, Int64s]:
-    """Fragment and row of addresses; fragment -1 for rows that are gone."""
+def _locate_addresses(
+    snapshot: Snapshot, wanted: Int64s, *, deleted: bool
+) -> tuple[Int64s, Int64s]:
+    """Fragment and row of addresses; fragment -1 for deleted rows."""
     manifest = snapshot.manifest
     fragment, row = np.full(len(wanted), -1, np.int64), wanted & 0xFFFFFFFF
     for fragment_id in np.unique(wanted >> 32).tolist():
@@ -159,12 +161,12 @@ def _address_places(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tup
             position = manifest.position_of(fragment_id)
         except NotFoundError:
             continue
-        one = manifest.fragment(position)
-        beyond = here & (row >= one.physical_rows)
+        entry = manifest.fragment(position)
+        beyond = here & (row >= entry.physical_rows)
         if beyond.any():
-            reason = f"its fragment has {one.physical_rows} rows"
+            reason = f"its fragment has {entry.physical_rows} rows"
             raise _no_row("address", int(wanted[beyond][0]), reason)
-        live = None if deleted else snapshot.live_rows(one)
+        live = None if deleted else snapshot.live_rows(entry)
         if live is not None:
             here &= ~np.isin(row, live.deleted)
         fragment[here] = position
@@ -175,7 +177,7 @@ def _no_row(what: str, number: int, reason: str) -> RowIndexError:
     return RowIndexError(f"row {what} {number}: {reason}")
 
 
-_FINDERS: dict[str, Callable[[Snapshot, Int64s], RowPlaces]] = {
+_FINDERS: dict[str, Callable[[Snapshot, Int64s], RowLocations]] = {
     "indices": _by_index,
     "addresses": _by_address,
     "ids": _by_id,

@@ -25,7 +25,7 @@ from glaive.format.fields import Field
 from glaive.format.fragment import DataFile, Fragment
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
-from glaive.scan.filter.columns import Cells
+from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.projection import Projection
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
@@ -56,12 +56,14 @@ class BoundFragment:
     ) -> None:
         # What filters see: storage types. JSON is text in results only.
         self.stored = columns
-        if projection.presented:
-            seen = extended(pa.schema([column.field for column in columns]))
+        if projection.has_extension_types:
+            logical = extended(pa.schema([column.field for column in columns]))
             if whole is not None and projection.plain:
-                whole = PresentedColumns(whole, seen)
-            columns = [present(column, field) for column, field in zip(columns, seen, strict=True)]
-        self.fragment = _narrowed(fragment, projection)
+                whole = PresentedColumns(whole, logical)
+            columns = [
+                present(column, field) for column, field in zip(columns, logical, strict=True)
+            ]
+        self.fragment = _with_fields_read(fragment, projection)
         self.projection = projection
         self.columns = columns
         self.readers = readers
@@ -103,7 +105,7 @@ class BoundFragment:
 
     def is_cold(self) -> bool:
         """Whether parts of the mapped files are not in memory, by a sample."""
-        return any(isinstance(one, MappedReader) and one.is_cold() for one in self.readers)
+        return any(isinstance(reader, MappedReader) and reader.is_cold() for reader in self.readers)
 
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these physical positions, one array per output, in this order."""
@@ -127,20 +129,22 @@ class BoundFragment:
             return step
         return chain(step, lambda arrays: self.outputs(arrays, rows))
 
-    def outputs(self, arrays: Sequence[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
+    def outputs(
+        self, arrays: Sequence[pa.Array], rows: NDArray[np.int64], *, deleted: bool = False
+    ) -> list[pa.Array]:
         """Columns of the result from the fields, as stored, that were read for ``rows``."""
-        cells = self.cells(rows, lambda at: arrays[at])
-        return [cells.output(one) for one in self.projection.outputs]
+        columns = self.lazy_columns(rows, lambda at: arrays[at], deleted=deleted)
+        return [columns.output(output) for output in self.projection.outputs]
 
-    def cells(
+    def lazy_columns(
         self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
-    ) -> Cells:
+    ) -> LazyColumns:
         """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
         system = partial(self.system, rows=rows, deleted=deleted)
-        return Cells(len(rows), read, system, self.shown)
+        return LazyColumns(len(rows), read, system, self.logical)
 
-    def shown(self, at: int, array: Any) -> Any:
-        """A stored field in the type that results have."""
+    def logical(self, at: int, array: Any) -> Any:
+        """A stored field in its logical type, which results have."""
         column = self.columns[at]
         if column is self.stored[at]:
             return array
@@ -186,13 +190,13 @@ def bind_fragment(
                 snapshot.check_rows(fragment, announce=announce)
             file = snapshot.open_file(entry, announce=announce)
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
-            columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
-            whole = None if projection.payloads else all_of_it
-            found = BoundFragment(
+            columns = _with_blob_contents(snapshot, fragment, projection, all_of_it.columns)
+            whole = None if projection.blob_contents else all_of_it
+            bound = BoundFragment(
                 snapshot, position, fragment, projection, columns, whole, [file.reader]
             )
-            found.nbytes += all_of_it.nbytes
-            return found
+            bound.nbytes += all_of_it.nbytes
+            return bound
     return _bind_several(snapshot, position, projection, announce=announce)
 
 
@@ -220,61 +224,61 @@ def _bind_several(
         parts.append(files)
         for file in files:
             by_file.setdefault(file, []).append(_within(field, homes, file))
-    bound: dict[int, BoundColumns] = {}
+    bound_of: dict[int, BoundColumns] = {}
     readers: list[RangeReader] = []
     for at, fields in by_file.items():
         entry = fragment.files[at]
         reader = snapshot.open_file(entry, announce=announce)
-        bound[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
+        bound_of[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
         readers.append(reader.reader)
-    if not bound:
+    if not bound_of:
         snapshot.check_rows(fragment, announce=announce)
-    left = {at: iter(columns.columns) for at, columns in bound.items()}
+    remaining = {at: iter(columns.columns) for at, columns in bound_of.items()}
     columns: list[BoundColumn] = []
     for field, files in zip(projection.fields, parts, strict=True):
-        pieces = [next(left[at]) for at in files]
+        pieces = [next(remaining[at]) for at in files]
         if not pieces:
             columns.append(_NullColumn(stored(field).to_arrow(), fragment.physical_rows))
         elif len(pieces) == 1:
             columns.append(pieces[0])
         else:
             columns.append(_SplitStruct(field.to_arrow(), pieces))
-    columns = _with_payloads(snapshot, fragment, projection, columns)
-    single = len(bound) == 1 and all(parts) and not projection.payloads
-    whole = next(iter(bound.values())) if single else None
-    found = BoundFragment(snapshot, position, fragment, projection, columns, whole, readers)
-    found.nbytes += sum(one.nbytes for one in bound.values())
-    return found
+    columns = _with_blob_contents(snapshot, fragment, projection, columns)
+    single = len(bound_of) == 1 and all(parts) and not projection.blob_contents
+    whole = next(iter(bound_of.values())) if single else None
+    bound = BoundFragment(snapshot, position, fragment, projection, columns, whole, readers)
+    bound.nbytes += sum(parts.nbytes for parts in bound_of.values())
+    return bound
 
 
-def _with_payloads(
+def _with_blob_contents(
     snapshot: Snapshot,
     fragment: Fragment,
     projection: Projection,
     columns: Sequence[BoundColumn],
 ) -> list[BoundColumn]:
     """The columns, those of blobs as values where these are wanted."""
-    if not projection.payloads:
+    if not projection.blob_contents:
         return list(columns)
-    from glaive.scan.blobs.values import LogicalColumn, PayloadColumn
+    from glaive.scan.blobs.values import BlobContentsColumn, LogicalColumn
 
-    kind = LogicalColumn if projection.references else PayloadColumn
+    kind = LogicalColumn if projection.references else BlobContentsColumn
     made: list[BoundColumn] = list(columns)
-    for at in projection.payloads:
+    for at in projection.blob_contents:
         made[at] = kind(columns[at], projection.fields[at], snapshot, fragment)
     return made
 
 
-def _narrowed(fragment: Fragment, projection: Projection) -> Fragment:
+def _with_fields_read(fragment: Fragment, projection: Projection) -> Fragment:
     """The fragment, its files with those fields only that are read: there may be thousands."""
-    wanted = {one.id for field in projection.fields for one in field.walk()}
+    wanted = {member.id for field in projection.fields for member in field.walk()}
     files = []
     for file in fragment.files:
         kept = [pair for pair in file.columns().items() if pair[0] in wanted]
         if not file.column_indices or len(kept) == len(file.fields):
             files.append(file)
             continue
-        fields, columns = tuple(one for one, _ in kept), tuple(column for _, column in kept)
+        fields, columns = tuple(number for number, _ in kept), tuple(column for _, column in kept)
         files.append(replace(file, fields=fields, column_indices=columns))
     return replace(fragment, files=tuple(files))
 
@@ -347,15 +351,15 @@ def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
     """One struct of ``kind`` from structs with some of its members each."""
     members = []
     for member in kind:
-        found = []
+        parts = []
         for array in arrays:
             at = array.type.get_field_index(member.name)
             if at >= 0:
-                found.append(array.field(at))
-        if not found:
+                parts.append(array.field(at))
+        if not parts:
             members.append(all_null(member.type, len(arrays[0])))
         else:
-            members.append(found[0] if len(found) == 1 else _merge(member.type, found))
+            members.append(parts[0] if len(parts) == 1 else _merge(member.type, parts))
     first = arrays[0]
     mask = first.is_null() if first.null_count else None
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)

@@ -18,7 +18,7 @@ __all__ = ["LiveRows"]
 _SPARSE = 8
 """Rows for each live one from which on these are looked up rather than the others left out."""
 
-_KEPT_ROWS = 1 << 24
+_MAX_KEPT_ROWS = 1 << 24
 """Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
 
 
@@ -53,7 +53,7 @@ class LiveRows:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes, about."""
-        return min(self.rows, _KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
+        return min(self.rows, _MAX_KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
 
     def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
@@ -89,7 +89,7 @@ class LiveRows:
     def keep(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """Drop the deleted rows from arrays of physical rows ``start`` to ``stop``.
 
-        Without a copy where only rows at one end are gone.
+        Without a copy where only rows at one end are deleted.
         """
         gone = self._gone(start, stop)
         if isinstance(gone, tuple):
@@ -103,13 +103,11 @@ class LiveRows:
         if isinstance(gone, tuple):
             first, last = gone
             return column.read(first, last)
-        found = column.read_live(start, stop, gone)
-        if found is not None:
-            return found
-        return _without(column.read(start, stop), gone)
+        array = column.read_live(start, stop, gone)
+        return array if array is not None else _without(column.read(start, stop), gone)
 
     def _gone(self, start: int, stop: int) -> Gone | tuple[int, int]:
-        """What is gone of a range, or the part that stays, where it is one."""
+        """What is deleted of a range, or the live part, where it is one run."""
         first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
         if first == last:
             return start, stop
@@ -120,16 +118,16 @@ class LiveRows:
                 return end, stop
             if end == stop:
                 return start, begin
-        found = self._windows.get((start, stop))
-        if found is None:
-            found = Gone(self.deleted[first:last], start, stop - start)
-            found.bits()  # made before other threads see it
+        deleted = self._windows.get((start, stop))
+        if deleted is None:
+            deleted = Gone(self.deleted[first:last], start, stop - start)
+            deleted.bits()  # made before other threads see it
             self._kept += stop - start
-            if self._kept > _KEPT_ROWS:
+            if self._kept > _MAX_KEPT_ROWS:
                 self._windows.clear()
                 self._kept = stop - start
-            self._windows[start, stop] = found
-        return found
+            self._windows[start, stop] = deleted
+        return deleted
 
 
 def _without(array: Any, gone: Gone) -> pa.Array:

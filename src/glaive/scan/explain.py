@@ -20,7 +20,7 @@ __all__ = ["analyze", "explain"]
 _STEPS = {
     "find": "find rows in encoded columns",
     "decode": "decode columns of the filter and the order",
-    "filter": "evaluate what is left of the filter",
+    "filter": "evaluate the remaining terms of the filter",
     "columns": "make the columns of the result",
     "sort": "sort",
 }
@@ -34,8 +34,8 @@ def explain(query: Query, *, verbose: bool = False) -> str:
     """
     lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(_lines(query))]
     if verbose:
-        options, snapshot = query.options, query.view.snapshot
-        every = query.picks
+        options, snapshot = query.options, query.source.snapshot
+        every = query.is_searched
         plan = plan_searched(snapshot, options) if every else plan_scan(snapshot, options).ranges
         ids = snapshot.manifest.fragment_ids
         indent = "  " * len(lines)
@@ -44,13 +44,13 @@ def explain(query: Query, *, verbose: bool = False) -> str:
 
 
 def _lines(query: Query) -> list[str]:
-    options, snapshot = query.options, query.view.snapshot
-    lines = [f"columns: {', '.join(query.view.schema.names) or 'none'}"]
+    options, snapshot = query.options, query.source.snapshot
+    lines = [f"columns: {', '.join(query.source.schema.names) or 'none'}"]
     if options.order_by:
         how = ", ".join(
-            f"{one.column_name} {'ASC' if one.ascending else 'DESC'} NULLS "
-            f"{'FIRST' if one.nulls_first else 'LAST'}"
-            for one in options.order_by
+            f"{order.column_name} {'ASC' if order.ascending else 'DESC'} NULLS "
+            f"{'FIRST' if order.nulls_first else 'LAST'}"
+            for order in options.order_by
         )
         top = "" if options.limit is None else f", first {options.offset + options.limit} rows"
         lines.append(f"sort: {how}{top}")
@@ -60,24 +60,24 @@ def _lines(query: Query) -> list[str]:
     if query.filter is not None:
         lines.append(f"filter: {query.filter.text}")
         lines += _terms(query.filter)
-    if not query.picks:
+    if not query.is_searched:
         plan = plan_scan(snapshot, options)
         lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
         return lines
     ranges = plan_searched(snapshot, options)
-    rows = sum(one.stop - one.start for one in ranges)
+    rows = sum(stop - start for _, start, stop in ranges)
     deleted = "deleted rows included" if options.include_deleted_rows else "deleted rows left out"
     lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted}")
     return lines
 
 
-def _terms(found: Filter) -> list[str]:
-    if found.never:
+def _terms(condition: Filter) -> list[str]:
+    if condition.never:
         return ["never true: nothing is read"]
     lines = []
-    direct = [term.condition[0] for term in found.terms if term.condition is not None]
+    direct = [term.condition[0] for term in condition.terms if term.condition is not None]
     other = sorted(
-        {path for term in found.terms if term.condition is None for path in term.columns}
+        {path for term in condition.terms if term.condition is None for path in term.columns}
     )
     if direct:
         lines.append(f"by statistics and in encoded form: {', '.join(dict.fromkeys(direct))}")
@@ -93,9 +93,9 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     """
     apart = Views(views.snapshot.apart())  # what is kept would not be read again
     query = make_query(apart, options, counting=counting)
-    counters, meter = query.view.snapshot.store.counters, Meter()
+    counters, meter = query.source.snapshot.store.counters, Meter()
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
-    rows = query.count() if counting else query.table(meter).num_rows
+    rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu
     read = statistics(meter, before, counters.snapshot())
     lines = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from threading import Lock
 from time import perf_counter_ns
 
 __all__ = ["Meter", "ScanStatistics"]
+
+_log = logging.getLogger("glaive.scan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +24,12 @@ class ScanStatistics:
     iops, requests
         Reads before and after near ones were joined; both count joined ones here.
     bytes_read
-        Bytes asked for.
+        Bytes requested.
     indices_loaded, parts_loaded, index_comparisons, index_cache_hits, index_cache_misses
         0 for scans without an index.
     all_counts
-        Rows and fragments per step.
+        Rows and fragments per step; and ``fallbacks``, how often a quicker way was tried and
+        given up, in all and by reason.
     all_times
         Nanoseconds per step, summed over threads.
     """
@@ -56,6 +60,23 @@ class Meter:
         """Add to a count."""
         with self._lock:
             self.counts[name] += number
+
+    def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
+        """Count that a quicker way was tried and given up, and why.
+
+        Parameters
+        ----------
+        path
+            What was tried.
+        reason
+            Few different ones: each is a count of its own.
+        error
+            What happened, for the log.
+        """
+        with self._lock:
+            self.counts["fallbacks"] += 1
+            self.counts[f"fallbacks, {path}: {reason}"] += 1
+        _log.debug("%s: %s; reading the general way", path, reason, exc_info=error)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

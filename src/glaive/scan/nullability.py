@@ -21,25 +21,25 @@ def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
 
     todo: list[Node] = [node]
     while todo:
-        one = todo.pop()
-        match one:
+        node = todo.pop()
+        match node:
             case tree.Column():
-                if column(one.path):
+                if column(node.path):
                     return True
             case tree.Literal():
-                if one.is_null:
+                if node.is_null:
                     return True
             case tree.IsNull() | tree.IsTruth():
                 pass
             case tree.Compare(op) if "DISTINCT" in op:
                 pass
             case tree.Call(name=name) if name in tree.FIRST_VALUE:
-                if all(may_be_null(argument, column) for argument in one.arguments):
+                if all(may_be_null(argument, column) for argument in node.arguments):
                     return True
             case tree.Call() | tree.Member() | tree.Subscript():
                 return True
-            case tree.Cast() if one.attempt:
+            case tree.Cast() if node.attempt:
                 return True
             case _:
-                todo.extend(tree.children(one))
+                todo.extend(tree.children(node))
     return False

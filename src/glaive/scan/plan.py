@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from glaive.arrow.widths import total_width
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
@@ -20,14 +20,13 @@ from glaive.types import RowRange
 
 __all__ = [
     "WINDOW_BYTES",
+    "AllRows",
     "FragmentRows",
     "ScanPlan",
-    "has_known_width",
     "plan_all",
     "plan_scan",
     "plan_searched",
     "row_bytes",
-    "value_bytes",
     "windows",
 ]
 
@@ -40,9 +39,6 @@ WINDOW_BYTES = 20 * 1024 * 1024
 _FETCH_ROWS = 1024 * 1024
 """Rows of a window that must be fetched: fewer, larger requests."""
 
-_TEXT_GUESS = 32
-_ITEMS_GUESS = 8
-
 
 class FragmentRows(NamedTuple):
     """Physical rows ``start`` to ``stop`` of the fragment at ``position`` of the list."""
@@ -50,6 +46,12 @@ class FragmentRows(NamedTuple):
     position: int
     start: int
     stop: int
+
+
+class AllRows(tuple[FragmentRows, ...]):  # noqa: SLOT001  # a tuple takes no slots
+    """The plan of all rows, made once per snapshot; ``parts`` keeps how scans cut it, by leaves."""
+
+    parts: dict[frozenset[int], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def plan_searched(snapshot: Snapshot, options: ScanOptions) -> Sequence[Fragment
 
 def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[FragmentRows, ...]:
     """All rows of all fragments, or of those with these ids."""
-    known: tuple[FragmentRows, ...] | None = snapshot.memo.get("rows")
+    known: AllRows | None = snapshot.memo.get(AllRows)
     if fragments is None and known is not None:
         return known
     positions = snapshot.positions_of(fragments)
@@ -96,9 +98,11 @@ def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[Fragm
         for at, rows in zip(positions, physical[list(positions)].tolist(), strict=True)
         if rows
     )
-    if fragments is None:
-        snapshot.memo["rows"] = ranges
-    return ranges
+    if fragments is not None:
+        return ranges
+    whole = snapshot.memo[AllRows] = AllRows(ranges)
+    whole.parts = {}
+    return whole
 
 
 def _between(
@@ -153,41 +157,10 @@ _CHUNK = 1024
 
 def row_bytes(bound: BoundFragment) -> int:
     """Bytes of a decoded row, about: exact for fixed widths, else from the file's size."""
-    known, unknown = 0, 0
-    for field in bound.projection.fields:
-        width = _width(field.to_arrow().type)
-        known += abs(width)
-        unknown += width < 0
-    if unknown and bound.rows:
-        # Text on disk is often half its size in memory; whole files are taken to be text.
+    width = total_width(field.to_arrow().type for field in bound.projection.fields)
+    row = int(width.total)
+    if width.variable and bound.rows:
+        # Strings on disk are often half their size in memory; whole files are taken to be strings.
         stored = sum(file.size or 0 for file in bound.fragment.files)
-        known = max(known, 2 * stored // bound.rows)
-    return known + bound.projection.constant_bytes
-
-
-def value_bytes(kind: Any) -> int:
-    """Bytes of a decoded value, about; 1 at least."""
-    return max(1, abs(_width(kind)))
-
-
-def has_known_width(kind: Any) -> bool:
-    """Whether all values have one size, so that :func:`value_bytes` is no guess."""
-    return _width(kind) > 0
-
-
-def _width(kind: Any) -> int:
-    """Bytes of a value; negative when that is a guess."""
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size) * _width(kind.value_type)
-    if pa.types.is_struct(kind):
-        widths = [_width(member.type) for member in kind]
-        size = sum(map(abs, widths))
-        return -size if any(width < 0 for width in widths) else size
-    if pa.types.is_map(kind):
-        return -_ITEMS_GUESS * (abs(_width(kind.key_type)) + abs(_width(kind.item_type)))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return -_ITEMS_GUESS * abs(_width(kind.value_type))
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except ValueError:  # variable width
-        return -_TEXT_GUESS
+        row = max(row, 2 * stored // bound.rows)
+    return row + bound.projection.constant_bytes

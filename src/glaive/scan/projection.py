@@ -1,6 +1,6 @@
 """Which columns a read returns, and which fields must be read for them.
 
-A scan names its results as they were asked for: ``"s.x"`` gives a column called ``s.x``. A
+A scan names its results as they were requested: ``"s.x"`` gives a column called ``s.x``. A
 take prunes instead: ``"s.x"`` gives ``s`` with the one member ``x``. Both may have computed
 columns; and a scan may need columns for its filter or its order that are no part of the result.
 """
@@ -77,9 +77,9 @@ class Projection:
         Arrow schema of the result.
     plain
         The result is the fields, one by one.
-    presented
+    has_extension_types
         Some columns of the result have extension types, where files have storage types.
-    payloads
+    blob_contents
         Fields that are read as descriptions of blobs, and come out as the values.
     references
         Of those, values that lie elsewhere come out as references.
@@ -91,8 +91,8 @@ class Projection:
     outputs: tuple[Output | Computed, ...]
     schema: pa.Schema
     plain: bool
-    presented: bool
-    payloads: frozenset[int] = frozenset()
+    has_extension_types: bool
+    blob_contents: frozenset[int] = frozenset()
     inputs: Mapping[str, Output] = field(default_factory=dict)
     references: bool = False
 
@@ -104,22 +104,22 @@ class Projection:
     @cached_property
     def constant_bytes(self) -> int:
         """Bytes of constants in a row of the computed columns, at most."""
-        computed = (one for one in self.outputs if isinstance(one, Computed))
-        return sum(one.value.constant_bytes for one in computed)
+        computed = (output for output in self.outputs if isinstance(output, Computed))
+        return sum(output.value.constant_bytes for output in computed)
 
     @cached_property
     def system(self) -> frozenset[str]:
         """Names of the system columns that are needed."""
-        found: list[Output] = list(self.inputs.values())
+        sources: list[Output] = list(self.inputs.values())
         for output in self.outputs:
-            found += output.inputs.values() if isinstance(output, Computed) else [output]
-        return frozenset(one.system for one in found if one.system is not None)
+            sources += output.inputs.values() if isinstance(output, Computed) else [output]
+        return frozenset(source.system for source in sources if source.system is not None)
 
 
 def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
     """Check the ``columns`` argument of public functions; ``None`` means all columns.
 
-    Where columns are only told apart from those left out (``pruning``), a name may be
+    Where columns are only distinguished from those left out (``pruning``), a name may be
     there more than once.
 
     Raises
@@ -190,17 +190,17 @@ def project(
     """
     last = [name for name, on in zip(_LAST, (with_row_id, with_row_address), strict=True) if on]
     wanted = schema.names if columns is None else columns
-    order = [one for one in wanted if _name(one) not in last] + last
+    order = [column for column in wanted if _name(column) not in last] + last
     made = _Maker(schema, blobs, nested=nested)
     if nested:
-        made.add_tops([one for one in order if isinstance(one, str)])
-    for one in order:
-        if not isinstance(one, str):
-            made.add_computed(*one)
+        made.add_tops([column for column in order if isinstance(column, str)])
+    for column in order:
+        if not isinstance(column, str):
+            made.add_computed(*column)
         elif not nested:
-            made.add_path(one)
+            made.add_path(column)
         else:
-            made.add_top(one)
+            made.add_top(column)
     return made.done(inputs)
 
 
@@ -233,7 +233,7 @@ class _Maker:
         for name in paths:
             _check_blobs(self.schema.find(name))
         self.fields = list(self.schema.project(paths).fields)
-        self._tops = {one.name: at for at, one in enumerate(self.fields)}
+        self._tops = {field.name: at for at, field in enumerate(self.fields)}
 
     def add_top(self, name: str) -> None:
         """The next column: the field that a path lies in, unless it is there already."""
@@ -243,7 +243,7 @@ class _Maker:
         at = self._tops.pop(self.schema.find(name)[0].name, None)
         if at is not None:
             self.outputs.append(Output(at))
-            self.arrow.append(_shown(self.fields[at], self.blobs).to_arrow())
+            self.arrow.append(_result_field(self.fields[at], self.blobs).to_arrow())
 
     def add_path(self, name: str) -> None:
         """The next column: what is at a path."""
@@ -252,7 +252,7 @@ class _Maker:
             return
         chain = self._chain(name)
         self.outputs.append(self._read(name))
-        self.arrow.append(_output_field(name, [*chain[:-1], _shown(chain[-1], self.blobs)]))
+        self.arrow.append(_output_field(name, [*chain[:-1], _result_field(chain[-1], self.blobs)]))
 
     def add_computed(self, name: str, text: str) -> None:
         """The next column: the value of an expression; a column under a name of its own."""
@@ -274,26 +274,25 @@ class _Maker:
         fields, outputs = self.fields, self.outputs
         beside = {path: self._read(path) for path in inputs}
         plain = len(fields) == len(outputs) and all(
-            isinstance(one, Output) and one.at == at and not one.path
-            for at, one in enumerate(outputs)
+            isinstance(output, Output) and output.at == at and not output.path
+            for at, output in enumerate(outputs)
         )
-        payloads: frozenset[int] = frozenset()
+        blob_contents: frozenset[int] = frozenset()
         if self.blobs != "descriptions":
-            payloads = frozenset(at for at, one in enumerate(fields) if has_blobs_v2(one))
-            plain = plain and not payloads
+            blob_contents = frozenset(at for at, field in enumerate(fields) if has_blobs_v2(field))
+            plain = plain and not blob_contents
         else:
-            fields = [described(one) for one in fields]
+            fields = [described(field) for field in fields]
         metadata: Any = self.schema.to_arrow().metadata
         stored = pa.schema(self.arrow, metadata)
-        seen = extended(stored)
-        presented = seen is not stored
+        logical_schema = extended(stored)
         return Projection(
             fields=tuple(fields),
             outputs=tuple(outputs),
-            schema=seen,
+            schema=logical_schema,
             plain=plain,
-            presented=presented,
-            payloads=payloads,
+            has_extension_types=logical_schema is not stored,
+            blob_contents=blob_contents,
             inputs=beside,
             references=self.blobs == "logical",
         )
@@ -308,13 +307,13 @@ class _Maker:
         """A path as a column that is read, once however often it is needed."""
         if self.is_system(path):
             return Output(-1, (), path)
-        found = self._paths.get(path)
-        if found is None:
+        output = self._paths.get(path)
+        if output is None:
             chain = self._chain(path)
-            found = Output(len(self.fields), tuple(one.name for one in chain[1:]))
-            self._paths[path] = found
+            output = Output(len(self.fields), tuple(field.name for field in chain[1:]))
+            self._paths[path] = output
             self.fields.append(_only(chain))
-        return found
+        return output
 
     def _chain(self, path: str) -> tuple[Field, ...]:
         chain = self.schema.find(path)
@@ -322,22 +321,24 @@ class _Maker:
         return chain
 
     def _may_be_null(self, path: str) -> bool:
-        return self.is_system(path) or any(one.nullable for one in self.schema.find(path))
+        return self.is_system(path) or any(field.nullable for field in self.schema.find(path))
 
     def _renamed(self, path: str, name: str) -> pa.Field:
         """The field of a column under another name; it stays what it is."""
         if self.is_system(path):
             return pa.field(name, SYSTEM_COLUMNS[path])
         chain = self._chain(path)
-        return _output_field(path, [*chain[:-1], _shown(chain[-1], self.blobs)]).with_name(name)
+        return _output_field(path, [*chain[:-1], _result_field(chain[-1], self.blobs)]).with_name(
+            name
+        )
 
 
-def _shown(field: Field, blobs: BlobHandling) -> Field:
+def _result_field(field: Field, blobs: BlobHandling) -> Field:
     """The field as it comes out."""
-    return _SHOWN[blobs](field)
+    return _RESULT_FIELD[blobs](field)
 
 
-_SHOWN: Mapping[BlobHandling, Callable[[Field], Field]] = {
+_RESULT_FIELD: Mapping[BlobHandling, Callable[[Field], Field]] = {
     "descriptions": described,
     "values": as_binary,
     "logical": logical,
@@ -348,7 +349,7 @@ def _check_blobs(chain: Sequence[Field]) -> None:
     """Refuse paths into the parts of a blob."""
     for above in chain[:-1]:
         if above.is_blob_v2:
-            path = ".".join(one.name for one in chain)
+            path = ".".join(field.name for field in chain)
             raise ColumnNotFoundError(
                 f"column {path!r} lies within the blob column {above.name!r}; ask for that itself"
             )
@@ -358,7 +359,7 @@ def _only(chain: Sequence[Field]) -> Field:
     """The top-level field with nothing but the chain below it."""
     for above in chain[:-1]:
         if above.logical_type.startswith(_LISTS):
-            path = ".".join(one.name for one in chain)
+            path = ".".join(field.name for field in chain)
             raise ColumnNotFoundError(
                 f"column {path!r} lies within the list {above.name!r}; ask for the list itself"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.io.stats import IOStats
-from glaive.scan.filter.scan import Picked, pick
+from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
-from glaive.scan.run.execute import as_table, pieces, read_table, rebatch, stream
 from glaive.scan.run.order import ordered_table
+from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.run.stream import rebatch, stream, tables
+from glaive.scan.run.table import as_table, read_table
 from glaive.scan.system_columns import SYSTEM_COLUMNS
-from glaive.scan.views import View, Views, bare_batch
+from glaive.scan.views import BoundProjection, Views, bare_batch
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
@@ -35,95 +37,102 @@ _log = logging.getLogger("glaive.scan")
 class Query:
     """A scan that is ready to run, once or several times."""
 
-    view: View
+    source: BoundProjection
     options: ScanOptions
     filter: Filter | None = None
-    inputs: tuple[str, ...] = field(default=())
 
     @property
-    def picks(self) -> bool:
+    def is_searched(self) -> bool:
         """Whether rows have to be looked at, one way or another, to know which are returned."""
         options = self.options
         return bool(self.filter is not None or options.order_by or options.include_deleted_rows)
 
     def table(self, meter: Meter | None = None) -> pa.Table:
-        """The whole result; its chunks are pages, or pieces of fragments."""
-        run = _Run(self, meter)
-        if not self.picks:
-            found = read_table(self.view, self.options)
+        """The whole result; its chunks are pages, or windows of fragments."""
+        run, before = self._run(meter), self._counters()
+        if not self.is_searched:
+            table = read_table(run)
         elif self.options.order_by:
-            found = ordered_table(self._picked(run.meter))
+            table = ordered_table(self._filtered(run))
         else:
-            chunks = list(self._picked(run.meter).chunks())
-            if self.view.projection.outputs:
-                found = as_table(self.view, [list(one) for one in zip(*chunks, strict=True)])
+            chunks = list(self._filtered(run).chunks())
+            if self.source.projection.outputs:
+                table = as_table(self.source, list(map(list, zip(*chunks, strict=True))))
             else:
-                found = self.view.rows_alone(sum(len(chunk[0]) for chunk in chunks))
-        run.end(found.num_rows)
-        return found
+                table = self.source.rows_alone(sum(len(chunk[0]) for chunk in chunks))
+        self._report(run, before, table.num_rows)
+        return table
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The result in batches; in bounded memory, unless all of it must be sorted."""
-        run = _Run(self, None)
+        run, before = self._run(None), self._counters()
         rows = 0
-        found = self._stream(run.meter) if self.picks else stream(self.view, self.options)
-        for batch in found:
+        for batch in self._stream(run) if self.is_searched else stream(run):
             rows += batch.num_rows
             yield batch
-        run.end(rows)
+        self._report(run, before, rows)
 
-    def pieces(self, *, coded: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
+    def tables(self, *, keep_dictionaries: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
         """The rows of a scan without filter and order, in the portions that are read.
 
-        For ``coded`` see :func:`glaive.scan.run.execute.pieces`.
+        For ``keep_dictionaries`` see :func:`glaive.scan.run.stream.tables`.
         """
-        return pieces(self.view, self.options, coded=coded)
+        return tables(self._run(None), keep_dictionaries=keep_dictionaries)
 
-    def _stream(self, meter: Meter) -> Iterator[pa.RecordBatch]:
-        picked, schema = self._picked(meter), self.view.schema
+    def count(self, meter: Meter | None = None) -> int:
+        """Rows of the result. Without filter, no data file is read."""
+        options = self.options
+        if self.filter is not None:
+            return self._filtered(self._run(meter)).count()
+        if options.include_deleted_rows:
+            snapshot = self.source.snapshot
+            positions = list(snapshot.positions_of(options.fragments))
+            rows = max(0, int(snapshot.manifest.physical_rows[positions].sum()) - options.offset)
+            return rows if options.limit is None else min(rows, options.limit)
+        return plan_scan(self.source.snapshot, options).rows
+
+    def row_ranges(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Where the rows of the result are; see :meth:`FilteredScan.row_ranges`."""
+        return self._filtered(self._run(None)).row_ranges()
+
+    def _run(self, meter: Meter | None) -> ScanRun:
+        return ScanRun(self.source, self.options, meter or Meter())
+
+    def _filtered(self, run: ScanRun) -> FilteredScan:
+        return FilteredScan.of(Search.of(run, self.filter))
+
+    def _stream(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        scan, schema = self._filtered(run), self.source.schema
         if self.options.order_by:
-            table = ordered_table(picked)
+            table = ordered_table(scan)
             size = self.options.batch_size
             batches = (
                 batch.slice(start, size)
                 for batch in join_batches(table)
                 for start in range(0, batch.num_rows, size)
             )
-        elif self.view.projection.outputs:
+        elif self.source.projection.outputs:
             batches = (
                 pa.RecordBatch.from_arrays(chunk, schema=schema)
-                for chunk in picked.chunks(stream=True)
+                for chunk in scan.chunks(stream=True)
             )
         else:
-            batches = (bare_batch(len(chunk[0])) for chunk in picked.chunks(stream=True))
+            batches = (bare_batch(len(chunk[0])) for chunk in scan.chunks(stream=True))
         return rebatch(batches, self.options)
 
-    def count(self) -> int:
-        """Rows of the result. Without filter, no data file is read."""
-        options = self.options
-        if self.filter is not None:
-            return self._picked(Meter()).count()
-        if options.include_deleted_rows:
-            snapshot = self.view.snapshot
-            positions = list(snapshot.positions_of(options.fragments))
-            rows = max(0, int(snapshot.manifest.physical_rows[positions].sum()) - options.offset)
-            return rows if options.limit is None else min(rows, options.limit)
-        return plan_scan(self.view.snapshot, options).rows
+    def _counters(self) -> IOStats:
+        return self.source.snapshot.store.counters.snapshot()
 
-    def places(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Where the rows of the result are; see :meth:`Picked.places`."""
-        return self._picked(Meter()).places()
-
-    def _picked(self, meter: Meter) -> Picked:
-        options = self.options
-        search = Search.of(
-            self.filter,
-            self.view.projection.inputs,
-            statistics=options.use_stats,
-            deleted=options.include_deleted_rows,
-            meter=meter,
-        )
-        return pick(self.view, search, options)
+    def _report(self, run: ScanRun, before: IOStats, rows: int) -> None:
+        """Hand the statistics to who asked for them, whose errors are logged."""
+        callback = self.options.scan_stats_callback
+        if callback is None:
+            return
+        run.meter.count("output_rows", rows)
+        try:
+            callback(statistics(run.meter, before, self._counters()))
+        except Exception:
+            _log.exception("scan_stats_callback failed")
 
 
 def make_query(views: Views, options: ScanOptions, *, counting: bool = False) -> Query:
@@ -140,48 +149,25 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
     """
     if not options.use_cache or options.scan_stats_callback is not None:
         views = Views(views.snapshot.apart())
-    found = None if options.filter is None else views.filter(options.filter)
-    inputs = [] if found is None else list(found.columns)
+    condition = None if options.filter is None else views.filter(options.filter)
+    inputs = [] if condition is None else list(condition.columns)
     if not counting:
         schema = views.snapshot.manifest.schema
-        for one in options.order_by:
-            if one.column_name not in SYSTEM_COLUMNS:
-                schema.find(one.column_name)
-            inputs.append(one.column_name)
+        for order in options.order_by:
+            if order.column_name not in SYSTEM_COLUMNS:
+                schema.find(order.column_name)
+            inputs.append(order.column_name)
         if isinstance(options.late_materialization, tuple):
             for name in options.late_materialization:
                 schema.find(name)
-    view = views.scan(
+    source = views.scan(
         () if counting else options.columns,
         with_row_id=options.with_row_id and not counting,
         with_row_address=options.with_row_address and not counting,
         blobs=options.blobs,
         inputs=tuple(dict.fromkeys(inputs)),
     )
-    return Query(view, options, found, tuple(inputs))
-
-
-class _Run:
-    """One run of a query, which ends with its statistics."""
-
-    __slots__ = ("_before", "_query", "meter")
-
-    def __init__(self, query: Query, meter: Meter | None) -> None:
-        self._query = query
-        self.meter = meter or Meter()
-        self._before = query.view.snapshot.store.counters.snapshot()
-
-    def end(self, rows: int) -> None:
-        """Hand the statistics on; errors of the one who gets them are logged."""
-        callback = self._query.options.scan_stats_callback
-        if callback is None:
-            return
-        self.meter.count("output_rows", rows)
-        after = self._query.view.snapshot.store.counters.snapshot()
-        try:
-            callback(statistics(self.meter, self._before, after))
-        except Exception:
-            _log.exception("scan_stats_callback failed")
+    return Query(source, options, condition)
 
 
 def statistics(meter: Meter, before: IOStats, after: IOStats) -> ScanStatistics:

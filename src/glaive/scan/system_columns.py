@@ -49,7 +49,7 @@ _FIRST_VERSION = 1
 
 
 class SystemColumns:
-    """The system columns of one fragment, each worked out when first asked for."""
+    """The system columns of one fragment, each worked out when it is first needed."""
 
     __slots__ = ("_deleted", "_first_live", "_ids", "_kept", "_load", "rows", "stable")
 
@@ -79,10 +79,10 @@ class SystemColumns:
             return before.astype(np.uint64)
         if self._is_address(name):
             return rows.astype(np.uint64) + np.uint64(self._ids)
-        found = self._kept.get(name)
-        if found is None:
-            found = self._kept[name] = self._decode(name)
-        return found.at(rows)
+        values = self._kept.get(name)
+        if values is None:
+            values = self._kept[name] = self._decode(name)
+        return values.at(rows)
 
     def find(self, name: str, condition: Condition, start: int, stop: int) -> NDArray[np.int64]:
         """The rows from ``start`` to ``stop`` whose value passes, ascending."""
@@ -93,7 +93,7 @@ class SystemColumns:
                 return np.arange(first, max(first, last + 1), dtype=np.int64)
             if isinstance(condition, IsOneOf) and not condition.negated:
                 rows = np.unique(numbers(condition)).astype(object) - self._ids
-                return np.array([one for one in rows if start <= one < stop], np.int64)
+                return np.array([row for row in rows if start <= row < stop], np.int64)
         values = self.of(name, np.arange(start, stop, dtype=np.int64))
         mask: Any = condition.mask(number_array(values))
         flags = flags_of(mask.buffers()[1], len(mask), mask.offset)

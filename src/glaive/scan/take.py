@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import inverse_permutation, number_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows
 from glaive.arrow.dictionaries import concat_arrays
@@ -26,22 +27,26 @@ from glaive.errors import CapacityError, OptionError, RowIndexError
 from glaive.file.drive import drive_together
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
+from glaive.scan.metrics import Meter
 from glaive.scan.small.takes import take_small
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
 __all__ = ["positions", "take", "take_from", "take_physical"]
 
 Int64s = NDArray[np.int64]
+
+_Chunk = list[pa.Array]
+"""One array per column."""
+
 _Job = tuple[int, Int64s]
 """Some rows of the fragment at a position."""
-_Bind = Callable[[_Job], tuple[BoundFragment, Int64s]]
-"""The fragment of a job, opened, and its rows as physical ones."""
 
-_MOST = 2**63
-_INLINE_ROWS = 16 * 1024
+_POSITION_LIMIT: Final = 2**63
+
+_THREADED_ROWS: Final = 16 * 1024
 """Rows below which a take is more interpreted than compiled: threads would only wait."""
 
-_FEW_ROWS = 16
+_SLICED_ROWS: Final = 16
 """Rows that are put in order without ``pyarrow.compute``, which takes 20 ms to load."""
 
 
@@ -70,11 +75,11 @@ def positions(rows: object) -> NDArray[np.int64]:
 
 
 def _check_size(row: int) -> None:
-    if not -_MOST <= row < _MOST:
+    if not -_POSITION_LIMIT <= row < _POSITION_LIMIT:
         raise RowIndexError(f"row position {row} is out of range: no dataset has that many rows")
 
 
-def take(view: View, given: object) -> pa.Table:
+def take(source: BoundProjection, given: object, meter: Meter | None = None) -> pa.Table:
     """Rows at these positions, in this order, repeats allowed.
 
     Raises
@@ -87,25 +92,22 @@ def take(view: View, given: object) -> pa.Table:
     At most two requests per data file, after joining ranges less than 64 KiB apart, where
     the rows of a column lie in one page.
     """
-    if type(given) is list and len(given) == 1 and type(given[0]) is int and view.schema.names:
-        return _take_one(view, given[0])
+    if type(given) is list and len(given) == 1 and type(given[0]) is int and source.schema.names:
+        return _take_one(source, given[0])
     wanted = positions(given)
-    starts = view.snapshot.row_starts
+    starts = source.snapshot.row_starts
     if len(wanted) == 0:
-        return view.empty()
+        return source.empty()
     low, high = int(wanted.min()), int(wanted.max())
     _check(low, high, starts)
-    if not view.projection.outputs:
-        return view.rows_alone(len(wanted))
+    if not source.projection.outputs:
+        return source.rows_alone(len(wanted))
+    driver = _Take(source, meter or Meter(), are_live=True)
     first = int(np.searchsorted(starts, low, side="right")) - 1
-    if high < starts[first + 1]:  # all in one fragment
-        live = view.fragment(first).live
-        rows = wanted - starts[first]
-        if live is not None:
-            rows = live.physical(rows)
-        bound = view.for_taking(first, rows)
-        return _as_table(view, _in_parts(partial(_take_wide, bound), rows))
-    return _take_many(view, wanted, starts)
+    if high < starts[first + 1]:
+        return _as_table(source, driver.by_fragment([(first, wanted - starts[first])]))
+    fragment = np.searchsorted(starts, wanted, side="right") - 1
+    return driver.table(fragment, wanted - starts[fragment])
 
 
 def take_from(table: pa.Table, given: object) -> pa.Table:
@@ -116,158 +118,177 @@ def take_from(table: pa.Table, given: object) -> pa.Table:
     return take_rows(table, wanted)
 
 
-def _take_one(view: View, row: int) -> pa.Table:
+def _take_one(source: BoundProjection, row: int) -> pa.Table:
     """One row, with as little around the decoding as possible."""
-    starts = view.snapshot.row_start_list
+    starts = source.snapshot.row_start_list
     if not 0 <= row < starts[-1]:
         raise _beyond(row, starts[-1])
     position = bisect_right(starts, row) - 1
-    bound = view.fragment(position)
+    bound = source.fragment(position)
     bound.expect("random")
     rows = np.array([row - starts[position]])
     arrays = bound.take(rows if bound.live is None else bound.live.physical(rows))
-    return pa.Table.from_arrays(arrays, schema=view.schema)
-
-
-def _take_many(view: View, wanted: Int64s, starts: Int64s) -> pa.Table:
-    fragment = np.searchsorted(starts, wanted, side="right") - 1
-
-    def bind(job: _Job) -> tuple[BoundFragment, Int64s]:
-        position, rows = job
-        live = view.fragment(position).live
-        if live is not None:
-            rows = live.physical(rows)
-        return view.for_taking(position, rows), rows
-
-    return _take_grouped(view, fragment, wanted - starts[fragment], bind)
+    return pa.Table.from_arrays(arrays, schema=source.schema)
 
 
 def take_physical(
-    view: View, fragments: Int64s, rows: Int64s, *, deleted: bool = False
+    source: BoundProjection,
+    fragments: Int64s,
+    rows: Int64s,
+    *,
+    deleted: bool = False,
+    meter: Meter | None = None,
 ) -> pa.Table:
     """Physical rows of fragments given by position, in this order, repeats allowed.
 
     With ``deleted``, deleted rows may be among them.
     """
-    if not view.projection.outputs:
-        return view.rows_alone(len(rows))
+    if not source.projection.outputs:
+        return source.rows_alone(len(rows))
     if len(rows) == 0:
-        return view.empty()
-
-    def bind(job: _Job) -> tuple[BoundFragment, Int64s]:
-        return view.for_taking(*job), job[1]
-
-    return _take_grouped(view, fragments, rows, bind, deleted=deleted)
+        return source.empty()
+    return _Take(source, meter or Meter(), deleted=deleted).table(fragments, rows)
 
 
-def _take_grouped(
-    view: View, fragment: Int64s, rows: Int64s, bind: _Bind, *, deleted: bool = False
-) -> pa.Table:
-    """Take rows of small fragments together, of others fragment by fragment."""
-    parts = take_small(view, fragment, rows)
-    if not parts:
-        return _take_by_fragment(view, fragment, rows, bind, deleted=deleted)
-    order = [places for places, _ in parts]
-    tables = [pa.Table.from_arrays(arrays, schema=view.schema) for _, arrays in parts]
-    left = np.ones(len(rows), np.bool_)
-    left[np.concatenate(order)] = False
-    if left.any():
-        order.append(np.flatnonzero(left))
-        tables.append(_take_by_fragment(view, fragment[left], rows[left], bind, deleted=deleted))
-    if len(tables) == 1:
-        return tables[0]
-    return _put_back(pa.concat_tables(tables), np.concatenate(order))
+@dataclass(frozen=True, slots=True)
+class _Take:
+    """A take: which way it is done depends on how many rows there are, and where.
 
+    Parameters
+    ----------
+    are_live
+        Rows are given by their number among the live rows of their fragment, not as physical.
+    deleted
+        Deleted rows may be among them.
+    """
 
-def _take_by_fragment(
-    view: View, fragment: Int64s, wanted: Int64s, bind: _Bind, *, deleted: bool
-) -> pa.Table:
-    """Take rows fragment by fragment and put them into the order asked for."""
-    in_order = bool((fragment[1:] >= fragment[:-1]).all())
-    order = None if in_order else np.argsort(fragment, kind="stable")
-    if order is not None:
-        fragment, wanted = fragment[order], wanted[order]
-    edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(wanted)]
-    jobs = [(int(fragment[begin]), wanted[begin:end]) for begin, end in pairwise(edges)]
+    source: BoundProjection
+    meter: Meter
+    are_live: bool = False
+    deleted: bool = False
 
-    def work(job: _Job) -> Iterable[list[pa.Array]]:
-        bound, rows = bind(job)
-        take = partial(_take_deleted, bound) if deleted else bound.take
-        return _in_parts(take, rows)
+    def table(self, fragment: Int64s, rows: Int64s) -> pa.Table:
+        """Rows out of many fragments: in bulk where these are small, else one by one."""
+        # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
+        small = take_small(self.source, fragment, rows, self.meter)
+        order = [numbers for numbers, _ in small]
+        chunks = [arrays for _, arrays in small]
+        remaining = np.ones(len(rows), np.bool_)
+        for numbers in order:
+            remaining[numbers] = False
+        if not small or remaining.any():
+            numbers = np.flatnonzero(remaining)
+            fragment, rows = fragment[numbers], rows[numbers]
+            if not bool((fragment[1:] >= fragment[:-1]).all()):
+                sort = np.argsort(fragment, kind="stable")
+                numbers, fragment, rows = numbers[sort], fragment[sort], rows[sort]
+            edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(rows)]
+            jobs = [(int(fragment[begin]), rows[begin:end]) for begin, end in pairwise(edges)]
+            order.append(numbers)
+            chunks += self.by_fragment(jobs)
+        table = _as_table(self.source, chunks)
+        return table if _is_ascending(order) else self._in_order(table, np.concatenate(order))
 
-    parts: Iterable[Iterable[list[pa.Array]]]
-    if not view.fragment(jobs[0][0]).mapped:
-        parts = ordered_map(work, jobs, workers=settings.io_concurrency)
-    elif len(wanted) >= _INLINE_ROWS:
-        parts = gather(work, jobs)
-    elif deleted or not view.projection.fields:
-        parts = map(work, jobs)
-    else:
-        # What all of them need is being read before any is looked at.
-        found = list(map(bind, jobs))
+    def by_fragment(self, jobs: list[_Job]) -> Iterable[_Chunk]:
+        """Rows of one fragment after the other, in the quickest of five ways."""
+        parts: Iterable[Iterable[_Chunk]]
+        if not self.source.fragment(jobs[0][0]).mapped:
+            parts = ordered_map(self._take, jobs, workers=settings.io_concurrency)
+        elif sum(len(rows) for _, rows in jobs) >= _THREADED_ROWS:
+            alone = len(jobs) == 1
+            parts = map(self._take_wide, jobs) if alone else gather(self._take, jobs)
+        elif len(jobs) == 1 or self.deleted or not self.source.projection.fields:
+            parts = map(self._take, jobs)
+        else:
+            parts = self._take_prefetched(jobs)
+        return (chunk for part in parts for chunk in part)
+
+    def _bind(self, job: _Job) -> tuple[BoundFragment, Int64s]:
+        """The fragment of a job, opened, and its rows as physical ones."""
+        position, rows = job
+        if self.are_live:
+            live = self.source.fragment(position).live
+            rows = rows if live is None else live.physical(rows)
+        return self.source.for_taking(position, rows), rows
+
+    def _take(self, job: _Job) -> Iterable[_Chunk]:
+        bound, rows = self._bind(job)
+        return _in_parts(partial(_take_deleted, bound) if self.deleted else bound.take, rows)
+
+    def _take_wide(self, job: _Job) -> Iterable[_Chunk]:
+        """Many rows of one fragment: its columns are what can run side by side."""
+        bound, rows = self._bind(job)
+        return _in_parts(partial(_take_columns, bound, deleted=self.deleted), rows)
+
+    def _take_prefetched(self, jobs: list[_Job]) -> Iterable[Iterable[_Chunk]]:
+        """Few rows each of many fragments: what all need is being read before any is decoded."""
+        bound_rows = list(map(self._bind, jobs))
+        if not all(bound.readers for bound, _ in bound_rows):  # none of the columns: all null
+            return [[bound.take(rows)] for bound, rows in bound_rows]
+        plans = ((bound.readers[0], bound.plan_take(rows)) for bound, rows in bound_rows)
         try:
-            if all(bound.readers for bound, _ in found):
-                plans = ((bound.readers[0], bound.plan_take(some)) for bound, some in found)
-                parts = [drive_together(plans)]
-            else:  # a fragment has none of the columns: they are null
-                parts = [[bound.take(some) for bound, some in found]]
-        except CapacityError:
-            parts = [_in_parts(bound.take, some) for bound, some in found]
-    table = _as_table(view, (arrays for one in parts for arrays in one))
-    return table if order is None else _put_back(table, order)
+            return [drive_together(plans)]
+        except CapacityError as error:
+            self.meter.fallback("prefetched take", "values beyond one array", error)
+            return [_in_parts(bound.take, rows) for bound, rows in bound_rows]
+
+    def _in_order(self, table: pa.Table, order: Int64s) -> pa.Table:
+        """Undo ``order``: row ``i`` of the table becomes row ``order[i]``."""
+        back = inverse_permutation(order)
+        if any(without_views(column.type) != column.type for column in table.columns):
+            return take_rows(table, back, distinct=True)
+        try:
+            columns: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
+        except CapacityError as error:
+            self.meter.fallback("reordered take", "values beyond one array", error)
+            return take_rows(table, back, distinct=True)
+        if len(order) <= _SLICED_ROWS:
+            numbers = back.tolist()
+            moved = [
+                pa.concat_arrays([column.slice(at, 1) for at in numbers]) for column in columns
+            ]
+            return pa.Table.from_arrays(moved, schema=table.schema)
+        import pyarrow.compute as pc
+
+        batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+        options = pc.TakeOptions(boundscheck=False)
+        taken = pc.call_function("take", [batch, number_array(back)], options)
+        return pa.Table.from_batches([taken], table.schema)
 
 
-def _take_deleted(bound: BoundFragment, rows: Int64s) -> list[pa.Array]:
+def _is_ascending(order: list[Int64s]) -> bool:
+    """Whether numbers, given in pieces that are ascending but for the last, are ascending."""
+    return len(order) == 1 and bool((order[0][1:] > order[0][:-1]).all())
+
+
+def _take_deleted(bound: BoundFragment, rows: Int64s) -> _Chunk:
     """Rows of a fragment, some of which may be deleted."""
-    cells = bound.cells(rows, lambda at: bound.stored[at].take(rows), deleted=True)
-    return [cells.output(one) for one in bound.projection.outputs]
+    columns = bound.lazy_columns(rows, lambda at: bound.stored[at].take(rows), deleted=True)
+    return [columns.output(output) for output in bound.projection.outputs]
 
 
-def _in_parts(take: Callable[[Int64s], list[pa.Array]], rows: Int64s) -> Iterable[list[pa.Array]]:
+def _take_columns(bound: BoundFragment, rows: Int64s, *, deleted: bool) -> _Chunk:
+    """Rows of a fragment, column by column on all cores."""
+    plain = bound.projection.plain and not deleted
+    columns = bound.columns if plain else bound.stored
+    arrays = gather(lambda column: column.take(rows), columns)
+    return arrays if plain else bound.outputs(arrays, rows, deleted=deleted)
+
+
+def _in_parts(take: Callable[[Int64s], _Chunk], rows: Int64s) -> Iterable[_Chunk]:
     """The rows, cut where one array would be too large."""
     return in_parts(lambda start, stop: take(rows[start:stop]), 0, len(rows))
 
 
-def _as_table(view: View, parts: Iterable[list[pa.Array]]) -> pa.Table:
+def _as_table(source: BoundProjection, parts: Iterable[_Chunk]) -> pa.Table:
     chunks = list(parts)
     if len(chunks) == 1:
-        return pa.Table.from_arrays(chunks[0], schema=view.schema)
+        return pa.Table.from_arrays(chunks[0], schema=source.schema)
     columns = [
         pa.chunked_array([arrays[at] for arrays in chunks], field.type)
-        for at, field in enumerate(view.schema)
+        for at, field in enumerate(source.schema)
     ]
-    return pa.Table.from_arrays(columns, schema=view.schema)
-
-
-def _put_back(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
-    """Undo ``order``: row ``i`` of the table goes to place ``order[i]``."""
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    if any(without_views(column.type) != column.type for column in table.columns):
-        return take_rows(table, back, distinct=True)
-    try:
-        whole: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
-    except CapacityError:
-        return take_rows(table, back, distinct=True)
-    if len(order) <= _FEW_ROWS:
-        places = back.tolist()
-        moved = [pa.concat_arrays([one.slice(at, 1) for at in places]) for one in whole]
-        return pa.Table.from_arrays(moved, schema=table.schema)
-    import pyarrow.compute as pc
-
-    batch = pa.RecordBatch.from_arrays(whole, schema=table.schema)
-    options = pc.TakeOptions(boundscheck=False)
-    taken = pc.call_function("take", [batch, number_array(back)], options)
-    return pa.Table.from_batches([taken], table.schema)
-
-
-def _take_wide(bound: BoundFragment, rows: NDArray[np.int64]) -> list[pa.Array]:
-    """Take many physical rows of one fragment: its columns are what can run side by side."""
-    if len(rows) < _INLINE_ROWS or not bound.mapped:
-        return bound.take(rows)
-    columns = bound.columns if bound.projection.plain else bound.stored
-    arrays = gather(lambda column: column.take(rows), columns)
-    return arrays if bound.projection.plain else bound.outputs(arrays, rows)
+    return pa.Table.from_arrays(columns, schema=source.schema)
 
 
 def _check(low: int, high: int, starts: NDArray[np.int64]) -> None:

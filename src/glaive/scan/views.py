@@ -17,20 +17,20 @@ from glaive.scan.system_columns import SYSTEM_COLUMNS
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
 
-__all__ = ["View", "Views", "bare_batch"]
+__all__ = ["BoundProjection", "Views", "bare_batch"]
 
-_MANY_ROWS = 2
+_MIN_PREFETCHED_ROWS = 2
 """Rows of a take from which on it is worth a look whether files are in memory."""
 
-_PROJECTIONS = 64
+_MAX_PROJECTIONS = 64
 """Projections kept per version; beyond, all are let go."""
 
 
 _Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
 
 
-class View:
-    """Fragments of a snapshot, bound to a projection when first asked for."""
+class BoundProjection:
+    """A projection of a snapshot, bound to each of its fragments when that is first read."""
 
     __slots__ = ("_cache", "_met", "_token", "projection", "schema", "snapshot")
 
@@ -38,46 +38,45 @@ class View:
         self.snapshot = snapshot
         self.projection = projection
         self.schema: pa.Schema = projection.schema
-        # Not the view itself: what the session keeps must not keep the session.
+        # Not the projection itself: what the session keeps must not keep the session.
         self._token = object()
         self._cache = snapshot.session.cache
         self._met: set[int] = set()
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
-        found: BoundFragment | None = self._cache.get((self._token, position))
-        return found or self._bind(position, announce=False)
+        bound: BoundFragment | None = self._cache.get((self._token, position, False))
+        return bound or self._bind(position, prefetch=False)
 
     def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
         """The same fragment, once what the physical rows need is being read.
 
         That pays for more than a few rows of mapped files that are not in memory. Where it
-        is not known what they need, the fragment is one that announces its reads.
+        is not known what they need, the fragment is one that prefetches what it reads.
         """
         bound = self.fragment(position)
         bound.expect("random")
-        if len(rows) < _MANY_ROWS or not bound.mapped or not bound.is_cold():
+        if len(rows) < _MIN_PREFETCHED_ROWS or not bound.mapped or not bound.is_cold():
             return bound
-        found: BoundFragment | None = self._cache.get((self._token, ~position))
-        if found is None:
+        prefetching: BoundFragment | None = self._cache.get((self._token, position, True))
+        if prefetching is None:
             if bound.announce(rows):
                 return bound
-            found = self._bind(position, announce=True)
-        found.expect("random")
-        return found
+            prefetching = self._bind(position, prefetch=True)
+        prefetching.expect("random")
+        return prefetching
 
     def meets(self, position: int) -> bool:
-        """Whether a take meets the fragment for the first time, as far as anyone asked."""
-        if position in self._met or self._cache.get((self._token, position)) is not None:
+        """Whether the fragment is met for the first time: neither opened nor met by a take."""
+        if position in self._met or self._cache.get((self._token, position, False)) is not None:
             return False
         self._met.add(position)
         return True
 
-    def _bind(self, position: int, *, announce: bool) -> BoundFragment:
-        found = bind_fragment(self.snapshot, position, self.projection, announce=announce)
-        key = (self._token, ~position if announce else position)
-        self._cache.put(key, found, found.nbytes)
-        return found
+    def _bind(self, position: int, *, prefetch: bool) -> BoundFragment:
+        bound = bind_fragment(self.snapshot, position, self.projection, announce=prefetch)
+        self._cache.put((self._token, position, prefetch), bound, bound.nbytes)
+        return bound
 
     def empty(self) -> pa.Table:
         """A table of the result's schema without rows."""
@@ -86,8 +85,8 @@ class View:
     def rows_alone(self, count: int) -> pa.Table:
         """A table of so many rows, for a projection without columns."""
         metadata: Any = self.schema.metadata
-        one = pa.schema([pa.field("rows", pa.null())], metadata)
-        return pa.Table.from_arrays([pa.nulls(count)], schema=one).select([])
+        schema = pa.schema([pa.field("rows", pa.null())], metadata)
+        return pa.Table.from_arrays([pa.nulls(count)], schema=schema).select([])
 
 
 def bare_batch(rows: int) -> pa.RecordBatch:
@@ -97,13 +96,13 @@ def bare_batch(rows: int) -> pa.RecordBatch:
 
 
 class Views:
-    """The projections of a snapshot that were asked for, each worked out once."""
+    """The projections of a snapshot that were needed, each worked out once."""
 
     __slots__ = ("_filters", "_kept", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._kept: dict[object, View] = {}
+        self._kept: dict[object, BoundProjection] = {}
         self._filters: dict[str, Filter] = {}
 
     def scan(
@@ -114,8 +113,8 @@ class Views:
         with_row_address: bool = False,
         blobs: BlobHandling = "descriptions",
         inputs: tuple[str, ...] = (),
-    ) -> View:
-        """The view of a scan: members of structs become columns of their own.
+    ) -> BoundProjection:
+        """The projection of a scan: members of structs become columns of their own.
 
         ``inputs`` are paths that its filter or its order needs.
         """
@@ -124,25 +123,27 @@ class Views:
 
     def filter(self, source: Any) -> Filter:
         """A filter bound to the columns; what was written as text is kept."""
-        found = self._filters.get(source) if isinstance(source, str) else None
-        if found is None:
+        condition = self._filters.get(source) if isinstance(source, str) else None
+        if condition is None:
             from glaive.expr.filters import bind_filter
 
             schema = self.snapshot.manifest.schema
-            found = bind_filter(source, schema, system=SYSTEM_COLUMNS)
+            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS)
             if isinstance(source, str):
-                if len(self._filters) >= _PROJECTIONS:
+                if len(self._filters) >= _MAX_PROJECTIONS:
                     self._filters.clear()
-                self._filters[source] = found
-        return found
+                self._filters[source] = condition
+        return condition
 
-    def take(self, columns: Columns | None, *, blobs: BlobHandling = "descriptions") -> View:
-        """The view of a take: members stay within their structs."""
+    def take(
+        self, columns: Columns | None, *, blobs: BlobHandling = "descriptions"
+    ) -> BoundProjection:
+        """The projection of a take: members stay within their structs."""
         key: _Key = (columns, False, False, blobs, ())
-        place = columns if blobs == "descriptions" else (columns, blobs)
-        return self._kept.get(place) or self._keep(key, place, nested=True)
+        short: object = columns if blobs == "descriptions" else (columns, blobs)
+        return self._kept.get(short) or self._keep(key, short, nested=True)
 
-    def _keep(self, key: _Key, place: object, *, nested: bool) -> View:
+    def _keep(self, key: _Key, kept_as: object, *, nested: bool) -> BoundProjection:
         columns, row_id, row_address, blobs, inputs = key
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
@@ -155,7 +156,7 @@ class Views:
             blobs=blobs,
             inputs=inputs,
         )
-        if len(self._kept) >= _PROJECTIONS:
+        if len(self._kept) >= _MAX_PROJECTIONS:
             self._kept.clear()
-        view = self._kept[place] = View(self.snapshot, projection)
-        return view
+        bound = self._kept[kept_as] = BoundProjection(self.snapshot, projection)
+        return bound

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
+
+from glaive.arrow.widths import total_width
 
 __all__ = ["FragmentSize", "Part", "batch_rows", "row_bytes", "split"]
 
@@ -32,9 +33,6 @@ BATCH_BYTES = 8 << 20
 CUT_ROWS = 4096
 """Cuts fall on multiples of this, so that few blocks are decoded twice."""
 
-VARIABLE_BYTES = 16
-"""Guess for a text, a binary or a list, used until the files say more."""
-
 
 class FragmentSize(NamedTuple):
     """What planning knows of a fragment."""
@@ -52,29 +50,19 @@ class Part(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Width:
-    fixed: float
-    variable_columns: int
-
-    @property
-    def guess(self) -> float:
-        return self.fixed + VARIABLE_BYTES * self.variable_columns
-
-
 def row_bytes(columns: pa.Schema, whole: pa.Schema, fragments: Sequence[FragmentSize]) -> float:
     """Estimate the bytes a row takes in memory, for some columns of a dataset.
 
     Widths of numbers and vectors are known. What the files hold beyond them is spread evenly
     over the columns of variable width.
     """
-    wanted, everything = _width(columns), _width(whole)
+    wanted, everything = total_width(columns.types), total_width(whole.types)
     rows = sum(fragment.rows for fragment in fragments)
-    if rows == 0 or everything.variable_columns == 0:
-        return max(wanted.guess, 1.0)
+    if rows == 0 or everything.variable == 0:
+        return max(wanted.total, 1.0)
     stored = sum(fragment.file_bytes for fragment in fragments) / rows
-    surplus = max(0.0, stored - everything.guess) / everything.variable_columns
-    return max(wanted.guess + surplus * wanted.variable_columns, 1.0)
+    surplus = max(0.0, stored - everything.total) / everything.variable
+    return max(wanted.total + surplus * wanted.variable, 1.0)
 
 
 def batch_rows(bytes_per_row: float) -> int:
@@ -142,25 +130,3 @@ def _cut(fragments: Sequence[FragmentSize], capacity: int) -> list[Part]:
     if ids:
         parts.append(Part(tuple(ids), offset, rows))
     return parts
-
-
-def _width(schema: pa.Schema) -> _Width:
-    widths = [_type_width(field.type) for field in schema]
-    return _Width(sum(w.fixed for w in widths), sum(w.variable_columns for w in widths))
-
-
-def _type_width(kind: Any) -> _Width:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _type_width(kind.storage_type)
-    types = pa.types
-    if types.is_fixed_size_list(kind):
-        one = _type_width(kind.value_type)
-        return _Width(one.fixed * kind.list_size, one.variable_columns * kind.list_size)
-    if types.is_struct(kind):
-        return _width(pa.schema([kind.field(i) for i in range(kind.num_fields)]))
-    if types.is_null(kind):
-        return _Width(0, 0)
-    try:
-        return _Width(kind.bit_width / 8, 0)
-    except ValueError:  # no fixed width: texts, lists, maps
-        return _Width(0, 1)

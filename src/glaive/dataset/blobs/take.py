@@ -9,7 +9,7 @@ import numpy as np
 from glaive.errors import OptionError
 from glaive.scan.blobs.column import locate_blobs, read_blob_ranges, select_rows
 from glaive.scan.blobs.file import BlobFile
-from glaive.scan.blobs.location import read_places
+from glaive.scan.blobs.location import read_locations
 from glaive.scan.views import Views
 
 __all__ = ["read_blobs", "read_ranges", "take_blobs"]
@@ -48,7 +48,7 @@ def read_blobs(
     found = select_rows(views, **rows)
     addresses = found.addresses
     distinct = len(np.unique(addresses)) == len(addresses)
-    buffers = read_places(locate_blobs(views, column, found), distinct=distinct)
+    buffers = read_locations(locate_blobs(views, column, found), distinct=distinct)
     values = [None if buffer is None else buffer.to_pybytes() for buffer in buffers]
     pairs = list(zip(addresses.tolist(), values, strict=True))
     return pairs if in_order else sorted(pairs, key=lambda pair: pair[0])

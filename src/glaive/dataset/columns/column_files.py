@@ -36,7 +36,7 @@ from glaive.format.paths import blob_folder, data_file_path
 from glaive.scan.deletions import LiveRows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.views import View, Views
+from glaive.scan.views import BoundProjection, Views
 
 __all__ = [
     "WINDOW",
@@ -180,13 +180,20 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
     return replace(fragment, files=(*files, new))
 
 
-def view_of(snapshot: Snapshot, names: Sequence[str], *, blobs: BlobHandling = "logical") -> View:
+def view_of(
+    snapshot: Snapshot, names: Sequence[str], *, blobs: BlobHandling = "logical"
+) -> BoundProjection:
     """The view that :func:`physical_rows` reads columns through."""
     return Views(snapshot).take(tuple(names), blobs=blobs)
 
 
 def physical_rows(
-    view: View, position: int, start: int = 0, stop: int | None = None, *, window: int = WINDOW
+    view: BoundProjection,
+    position: int,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    window: int = WINDOW,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the fragment at a position of the list, deleted ones too, in windows.
 

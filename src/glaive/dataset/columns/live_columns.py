@@ -24,7 +24,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import SystemColumns
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
 __all__ = ["Batches", "Shares", "live_batches", "write_changed", "write_live"]
 
@@ -98,7 +98,7 @@ def write_changed(
     snapshot: Snapshot,
     position: int,
     columns: LanceSchema,
-    view: View,
+    view: BoundProjection,
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
 ) -> DataFile | None:
     """Write columns of a fragment that a function makes of the live rows of a view."""
@@ -107,7 +107,7 @@ def write_changed(
 
 
 def _windows(
-    view: View, position: int, rows: int, window: int
+    view: BoundProjection, position: int, rows: int, window: int
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Ranges of physical rows, and their columns; they are shorter where values are large."""
     if not view.schema.names:
@@ -121,7 +121,7 @@ def _windows(
 
 
 def live_batches(
-    snapshot: Snapshot, view: View, position: int, system: Sequence[str], window: int
+    snapshot: Snapshot, view: BoundProjection, position: int, system: Sequence[str], window: int
 ) -> Batches:
     """Windows of a fragment without the deleted rows: first physical row, and the rows.
 

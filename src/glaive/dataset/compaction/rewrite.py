@@ -85,7 +85,7 @@ def rewrite(
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     # Writers of such pages take text with the dictionaries that it was read with.
     coded = getattr(plan.profile, "pages", None) == "layouts"
-    pieces = make_query(Views(dataset.snapshot), reading).pieces(coded=coded)
+    pieces = make_query(Views(dataset.snapshot), reading).tables(keep_dictionaries=coded)
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # told before the rows are written
         for one in old:

@@ -21,10 +21,11 @@ from glaive.encodings.integer_ranges import word_test
 from glaive.expr.filters import Term
 from glaive.expr.tree import Literal
 from glaive.format.flags import Feature
-from glaive.scan.filter.scan import pick
+from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
+from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET
 from glaive.scan.views import Views
 
@@ -82,12 +83,12 @@ def find_matches(
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
     system = [ROW_ADDRESS, *([ROW_ID] if stable else []), *([ROW_OFFSET] if positions else [])]
     columns = (*keys.names, *system)
-    view = Views(snapshot).scan(columns, inputs=keys.names)
+    source = Views(snapshot).scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _FEW * snapshot.num_rows else ()
-    search = Search(terms, view.projection.inputs, meter=meter)
+    search = Search(ScanRun(source, ScanOptions(), meter), terms)
     number = len(keys.names)
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in (*system, "source")}
-    for chunk in pick(view, search, ScanOptions()).chunks():
+    for chunk in FilteredScan.of(search).chunks():
         with meter.step("look up"):
             rows = keys.find(chunk[:number])
             hits = rows >= 0

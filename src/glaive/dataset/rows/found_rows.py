@@ -41,7 +41,7 @@ def rows_where(dataset: OpenedVersion, predicate: Any) -> dict[int, Offsets]:
     options = ScanOptions.of(filter=predicate)
     parts: dict[int, list[NDArray[np.int64]]] = {}
     query = make_query(Views(dataset.snapshot), options, counting=True)
-    for fragment_id, rows in query.places():
+    for fragment_id, rows in query.row_ranges():
         parts.setdefault(fragment_id, []).append(rows)
     return {
         one: (rows[0] if len(rows) == 1 else np.concatenate(rows)).astype(np.uint32)

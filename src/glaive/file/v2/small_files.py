@@ -5,8 +5,8 @@ looked at one by one. Here all files of a batch lie in one buffer. Footers and t
 checked with array operations; the metadata of a column, which most files of a dataset have
 in common byte by byte, is parsed once; and pages of one form are decoded together.
 
-Whatever is out of the ordinary, damage included, is left to the reader of single files,
-which says what is wrong and where.
+Whatever is out of the ordinary is refused with :class:`BulkReadError`, and left to the reader
+of single files, as is damage: it says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from glaive.encodings.miniblock.alike_pages import AlikeChunks, AlikeValues, ali
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
-from glaive.errors import GlaiveError
 from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.container import parse_page_layout
@@ -34,19 +33,19 @@ from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
-from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
 from glaive.io.read_many import JoinedObjects
 from glaive.kernels._tier import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = [
+    "BULK_VERSIONS",
     "MAX_BYTES",
-    "NotAlikeError",
+    "BulkReadError",
     "SmallBatch",
     "SmallPage",
-    "are_usual",
     "read_small_files",
+    "suits_bulk_reads",
 ]
 
 MAX_BYTES = 64 * 1024
@@ -74,33 +73,46 @@ _FOOTER = np.dtype(
 )
 """The footer of a file; see :mod:`glaive.format.footer`."""
 
-_ON_DISK = frozenset(
-    numbers
-    for profile in PROFILES.values()
-    if getattr(profile, "pages", None) == "layouts"
-    for numbers in profile.on_disk
-)
-"""Footer versions of files whose pages have layouts."""
+_PROFILES = [
+    profile for profile in PROFILES.values() if getattr(profile, "pages", None) == "layouts"
+]
+BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
+"""Format versions of files that are read in bulk: those whose pages have layouts."""
+
+_FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
 
 Numbers = NDArray[np.int64]
 
 
+class BulkReadError(Exception):
+    """Files have to be read one by one; the message says why, in one of few ways."""
+
+
+def suits_bulk_reads(fields: Sequence[Field]) -> bool:
+    """Whether columns of these fields are read from many files at once."""
+    return not any(
+        field.is_packed or BLOB in field.metadata or _is_list_of_fixed(field)
+        for top in fields
+        for field in top.walk()
+    )
+
+
+def _is_list_of_fixed(field: Field) -> bool:
+    """Whether a field is a fixed-size list whose items are no plain values."""
+    return bool(field.children) and field.logical_type.startswith("fixed_size_list")
+
+
 def read_small_files(
-    files: JoinedObjects,
-    rows: Sequence[int],
+    batch: SmallBatch,
     fields: Sequence[Field],
     column_of: Mapping[int, int],
     *,
     coded: bool = False,
-) -> list[list[pa.Array]] | None:
+) -> list[list[pa.Array]]:
     """Read whole columns of files that have the same columns.
 
     Parameters
     ----------
-    files
-        The bytes of all files.
-    rows
-        Rows of each file, as the manifest says.
     fields, column_of
         As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
     coded
@@ -109,31 +121,20 @@ def read_small_files(
 
     Returns
     -------
-    list of lists of arrays, or None
-        Chunks per field, in the order of the files. ``None`` when the files must be read
-        one by one: they have another format, several pages per column, or damage.
+    list of lists of arrays
+        Chunks per field, in the order of the files.
+
+    Raises
+    ------
+    BulkReadError
+        The files must be read one by one: a column has several pages, or values that are far
+        larger than what is stored.
     """
-    if not are_usual(fields):
-        return None
-    try:
-        batch = SmallBatch.of(files, rows)
-        if batch is None:
-            return None
-        if not fields:  # nothing to be read, but rows to be relied on
-            batch.pages(min((one for one in column_of.values() if one >= 0), default=None))
-        nodes = [column_tree(field, column_of) for field in fields]
-        return gather(partial(batch.read, coded=coded), nodes)
-    except (NotAlikeError, GlaiveError, DecodeError):
-        return None  # the reader of single files tells what is wrong
-
-
-def are_usual(fields: Sequence[Field]) -> bool:
-    """Whether these are fields that are read from many files at once."""
-    return not any(one.is_packed or BLOB in one.metadata for top in fields for one in top.walk())
-
-
-class NotAlikeError(Exception):
-    """The files cannot be read together."""
+    if not fields:  # nothing to be read, but rows to be relied on
+        columns = (column for column in column_of.values() if column >= 0)
+        batch.pages(min(columns, default=None))
+    nodes = [column_tree(field, column_of) for field in fields]
+    return gather(partial(batch.read, coded=coded), nodes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -202,11 +203,17 @@ class SmallBatch:
     footers: NDArray[Any]
 
     @classmethod
-    def of(cls, files: JoinedObjects, rows: Sequence[int]) -> SmallBatch | None:
-        """Check the footers of the files."""
+    def of(cls, files: JoinedObjects, rows: Sequence[int]) -> SmallBatch:
+        """Check the footers of files, which have so many rows each, as the manifest says.
+
+        Raises
+        ------
+        BulkReadError
+            A footer is damaged, or that of another format.
+        """
         raw, bases, sizes = files
         if min(sizes) < FileFooter.SIZE:
-            return None
+            raise BulkReadError("a file is too short")
         ends = np.array(sizes) - FileFooter.SIZE
         data = as_array(raw)
         at = (np.array(bases) + ends)[:, None] + np.arange(FileFooter.SIZE)
@@ -222,8 +229,8 @@ class SmallBatch:
             & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= room)
         )
         versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
-        if not sound.all() or not versions <= _ON_DISK:
-            return None
+        if not sound.all() or not versions <= _FOOTER_VERSIONS:
+            raise BulkReadError("a footer is damaged or of another format")
         return cls(raw, np.array(bases), np.array(rows), footers)
 
     def read(self, node: Node, *, coded: bool = False) -> list[pa.Array]:
@@ -282,7 +289,7 @@ class SmallBatch:
     def column(self, leaf: Node) -> tuple[list[SmallPage], Numbers]:
         """The pages of a leaf's column; see :meth:`pages`."""
         if leaf.entries_per_row != 1:
-            raise NotAlikeError
+            raise BulkReadError("a column has several entries per row")
         return self.pages(leaf.column)
 
     def pages(self, column: int | None) -> tuple[list[SmallPage], Numbers]:
@@ -292,13 +299,13 @@ class SmallBatch:
         """
         footers, bases = self.footers, self.bases
         if column is None or not bool((footers["columns"] > column).all()):
-            raise NotAlikeError
+            raise BulkReadError("a file lacks a column")
         limit = footers["table"]
         at = bases + limit.astype(np.int64) + _PAIR * column
         pairs = as_array(self.data)[at[:, None] + np.arange(_PAIR)].view("<u8")
         starts, sizes = pairs[:, 0], pairs[:, 1]
         if not bool(((starts <= limit) & (sizes <= limit) & (starts <= limit - sizes)).all()):
-            raise NotAlikeError
+            raise BulkReadError("a footer is damaged or of another format")
         begin = bases + starts.astype(np.int64)
         end = (begin + sizes.astype(np.int64)).tolist()
         raw = memoryview(self.data)
@@ -309,12 +316,12 @@ class SmallBatch:
         ]
         pages = [page for page in number if page is not None]
         if len(pages) < len(number):
-            raise NotAlikeError
+            raise BulkReadError("a column has several pages, or one of an unusual kind")
         picked = np.array(which)
         ends = np.array([page.end for page in pages], np.uint64)[picked]
         rows = np.array([page.rows for page in pages], np.uint64)[picked]
         if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
-            raise NotAlikeError
+            raise BulkReadError("a page is beyond its file, or has other rows")
         return pages, picked
 
     def _check_room(self, leaves: Sequence[tuple[list[SmallPage], Numbers]]) -> None:
@@ -330,7 +337,7 @@ class SmallBatch:
             sizes[packed] = words[:, 0]
             total += float((sizes * times).sum())
         if total > _MOST_EXPANDED:
-            raise NotAlikeError
+            raise BulkReadError("values are far larger than their dictionaries")
 
     def alone(self, at: int, page: SmallPage, rows: Numbers | None = None) -> Leaf:
         """Read the page of one file: all of it, or the rows at some positions."""
@@ -339,5 +346,5 @@ class SmallBatch:
         opened = open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
         leaf = opened.read(0, page.rows) if rows is None else opened.take(rows)
         if isinstance(leaf, Fetch):
-            raise NotAlikeError
+            raise BulkReadError("a page needs further reads")
         return leaf

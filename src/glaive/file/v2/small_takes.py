@@ -9,20 +9,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import inverse_permutation, number_array
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.miniblock.alike_pages import AlikeValues
 from glaive.encodings.miniblock.layout import MiniBlockForm
 from glaive.encodings.miniblock.taken_pages import TakenPages, take_values
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Fetch, Leaf
-from glaive.errors import GlaiveError
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
-from glaive.file.v2.small_files import NotAlikeError, SmallBatch, SmallPage, are_usual
+from glaive.file.v2.small_files import BulkReadError, SmallBatch, SmallPage
 from glaive.format.field import Field
-from glaive.format.wire import DecodeError
-from glaive.io.read_many import JoinedObjects
 from glaive.types import Where
 
 __all__ = ["take_small_files"]
@@ -33,32 +30,18 @@ Numbers = NDArray[np.int64]
 
 
 def take_small_files(
-    files: JoinedObjects,
-    rows: Sequence[int],
+    batch: SmallBatch,
     fields: Sequence[Field],
     column_of: Mapping[int, int],
     file: Numbers,
     row: Numbers,
-) -> list[pa.Array] | None:
-    """Row ``row[i]`` of file number ``file[i]`` for every i, in any order.
+) -> list[pa.Array]:
+    """Row ``row[i]`` of file number ``file[i]`` for every i, in any order; one array per field.
 
-    The other parameters are those of :func:`read_small_files`. Every file must be asked for
-    a row at least, and has those asked for.
-
-    Returns
-    -------
-    list of arrays, or None
-        One per field. ``None`` when the files must be read one by one.
+    Every file must be asked for a row at least, and has those asked for. The other parameters
+    and the errors are those of :func:`read_small_files`.
     """
-    if not are_usual(fields):
-        return None
-    try:
-        batch = SmallBatch.of(files, rows)
-        if batch is None:
-            return None
-        return [_take(batch, column_tree(field, column_of), file, row) for field in fields]
-    except (NotAlikeError, GlaiveError, DecodeError):
-        return None  # the reader of single files tells what is wrong
+    return [_take(batch, column_tree(field, column_of), file, row) for field in fields]
 
 
 def _take(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Array:
@@ -143,11 +126,11 @@ def _group(
     if isinstance(kin, AlikeValues):
         return take_values(kin, batch.data, starts, sizes, rows, place, row, _WHERE)
     if not isinstance(kin, _ByForm):
-        raise NotAlikeError
+        raise BulkReadError("pages of an unknown kind")
     page_of = TakenPages(kin.form, batch.data, starts, sizes, rows, items[which], _WHERE)
     leaf = page_of.take((np.cumsum(rows) - rows)[place] + row)
     if isinstance(leaf, Fetch):
-        raise NotAlikeError
+        raise BulkReadError("a page needs further reads")
     return leaf
 
 
@@ -166,8 +149,6 @@ def _in_order(done: list[tuple[Numbers, pa.Array]]) -> pa.Array:
     if len(done) == 1:
         return done[0][1]  # the only part has all places, in order
     order = np.concatenate([places for places, _ in done])
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
     whole: Any = concat_arrays([array for _, array in done])
-    taken: pa.Array = whole.take(number_array(back))
+    taken: pa.Array = whole.take(number_array(inverse_permutation(order)))
     return taken

@@ -11,8 +11,8 @@ from glaive.errors import OptionError, SchemaError
 from glaive.format.blobs import is_blob
 from glaive.format.field import Field
 from glaive.format.fragment import DataFile, Fragment
-from glaive.scan.addresses import RowPlaces, find_rows
-from glaive.scan.blobs.location import BlobHome, BlobPlace, read_places
+from glaive.scan.addresses import RowLocations, find_rows
+from glaive.scan.blobs.location import BlobHome, BlobLocation, read_locations
 from glaive.scan.bound import BoundFragment
 from glaive.scan.views import Views
 
@@ -21,7 +21,7 @@ __all__ = ["find_blob_file", "locate_blobs", "read_blob_ranges", "select_rows"]
 _SELECTORS = ("ids", "addresses", "indices")
 
 
-def select_rows(views: Views, **given: object) -> RowPlaces:
+def select_rows(views: Views, **given: object) -> RowLocations:
     """Find the rows of the one selection that is given.
 
     Raises
@@ -31,14 +31,14 @@ def select_rows(views: Views, **given: object) -> RowPlaces:
     RowIndexError
         There is no such row.
     """
-    asked = [(name, value) for name, value in given.items() if value is not None]
-    if len(asked) != 1:
+    given_rows = [(name, value) for name, value in given.items() if value is not None]
+    if len(given_rows) != 1:
         names = ", ".join(_SELECTORS)
-        raise OptionError(f"exactly one of {names} must be given, found {len(asked)}")
-    return find_rows(views.snapshot, *asked[0])
+        raise OptionError(f"exactly one of {names} must be given, found {len(given_rows)}")
+    return find_rows(views.snapshot, *given_rows[0])
 
 
-def locate_blobs(views: Views, column: str, rows: RowPlaces) -> list[BlobPlace | None]:
+def locate_blobs(views: Views, column: str, rows: RowLocations) -> list[BlobLocation | None]:
     """Where the value of each row lies; None for nulls.
 
     Reads descriptions, not values. One step per fragment.
@@ -59,7 +59,7 @@ def locate_blobs(views: Views, column: str, rows: RowPlaces) -> list[BlobPlace |
             "with to_table or take."
         )
     view = views.scan((column,))
-    found: list[BlobPlace | None] = [None] * len(rows)
+    locations: list[BlobLocation | None] = [None] * len(rows)
     for position, at in rows.by_fragment():
         bound = view.fragment(position)
         file = find_blob_file(bound.fragment, chain[-1])
@@ -67,9 +67,9 @@ def locate_blobs(views: Views, column: str, rows: RowPlaces) -> list[BlobPlace |
             continue
         descriptions = _take(bound, rows.row[at])
         home = BlobHome(views.snapshot, file, column)
-        for row, place in zip(at.tolist(), home.places(descriptions), strict=True):
-            found[row] = place
-    return found
+        for row, location in zip(at.tolist(), home.locations(descriptions), strict=True):
+            locations[row] = location
+    return locations
 
 
 def _take(bound: BoundFragment, rows: Any) -> Any:
@@ -83,7 +83,7 @@ def find_blob_file(fragment: Fragment, column: Field) -> DataFile | None:
 
 
 def read_blob_ranges(
-    places: Sequence[BlobPlace | None], ranges: Sequence[tuple[int, int]]
+    locations: Sequence[BlobLocation | None], ranges: Sequence[tuple[int, int]]
 ) -> list[pa.Buffer | None]:
     """A range of each value; None for nulls.
 
@@ -92,12 +92,12 @@ def read_blob_ranges(
     OptionError
         A range goes beyond its value.
     """
-    wanted: list[BlobPlace | None] = []
-    for place, (offset, length) in zip(places, ranges, strict=True):
-        if place is None:
+    wanted: list[BlobLocation | None] = []
+    for location, (offset, length) in zip(locations, ranges, strict=True):
+        if location is None:
             wanted.append(None)
             continue
-        size = place.size
+        size = location.size
         if offset < 0 or length < 0 or (size is not None and offset + length > size):
             raise OptionError(
                 f"range of {length} bytes at {offset}: expected bytes within 0..{size}, the size "
@@ -105,7 +105,7 @@ def read_blob_ranges(
             )
         # Parts of one value may overlap: the caller asks for them.
         wanted.append(
-            BlobPlace(place.store, place.path, place.offset + offset, length, own=False,
-                      shared=place.shared)
+            BlobLocation(location.store, location.path, location.offset + offset, length, own=False,
+                      shared=location.shared)
         )  # fmt: skip
-    return read_places(wanted, distinct=False)
+    return read_locations(wanted, distinct=False)

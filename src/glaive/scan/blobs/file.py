@@ -1,4 +1,4 @@
-"""One value of a blob column as a file: read at leisure, and only what is asked for."""
+"""One value of a blob column as a file: read at leisure, and only what is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.io.store import ObjectStore, RangeReader
-from glaive.scan.blobs.location import BlobPlace, open_place
+from glaive.scan.blobs.location import BlobLocation, open_location
 from glaive.table.root import plain_store
 from glaive.types import ByteRange
 
@@ -27,17 +27,17 @@ class BlobFile(io.RawIOBase):
 
     Parameters
     ----------
-    place
+    location
         Where the value lies.
     buffer_size
         Bytes to read ahead when reading on where the last read ended; 0 reads what is asked
         for. Without effect in local files.
     """
 
-    def __init__(self, place: BlobPlace, buffer_size: int = 0) -> None:
+    def __init__(self, location: BlobLocation, buffer_size: int = 0) -> None:
         super().__init__()
-        self._place = place
-        self._reader: RangeReader | None = place.shared
+        self._location = location
+        self._reader: RangeReader | None = location.shared
         self._position = 0
         self._buffer_size = _check_buffer_size(buffer_size)
         self._ahead = (0, pa.py_buffer(b""))
@@ -46,22 +46,28 @@ class BlobFile(io.RawIOBase):
         return f"<BlobFile size={self.size()}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = self._place
-        # The store alone: options for other places of the dataset stay here.
-        state = (plain_store(place.store), place.path, place.offset, place.size, place.own)
+        location = self._location
+        # The store alone: options for other locations of the dataset stay here.
+        state = (
+            plain_store(location.store),
+            location.path,
+            location.offset,
+            location.size,
+            location.own,
+        )
         return (_reopen, (*state, self._buffer_size, self._position, self.closed))
 
     @property
     def uri(self) -> str:
         """The object that the value lies in."""
-        return self._place.store.full(self._place.path)
+        return self._location.store.full(self._location.path)
 
     def size(self) -> int:
         """Size of the value in bytes; a request only for a whole object by URI."""
-        if self._place.size is not None:
-            return self._place.size
+        if self._location.size is not None:
+            return self._location.size
         try:
-            return self._open().size - self._place.offset
+            return self._open().size - self._location.offset
         except ObjectNotFoundError as error:
             raise self._missing() from error
 
@@ -98,16 +104,16 @@ class BlobFile(io.RawIOBase):
     # ------------------------------------------------------------------ reading
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to ``size`` bytes, fewer at the end only; all that is left by default."""
+        """Up to ``size`` bytes, fewer at the end only; all remaining ones by default."""
         self._check_open()
-        left = max(0, self.size() - self._position)
-        wanted = left if size is None or size < 0 else min(size, left)
+        remaining = max(0, self.size() - self._position)
+        wanted = remaining if size is None or size < 0 else min(size, remaining)
         data = self._read_on(wanted).to_pybytes()
         self._position += wanted
         return data
 
     def readall(self) -> bytes:
-        """All that is left."""
+        """All remaining bytes."""
         return self.read()
 
     def read1(self, size: int = -1) -> bytes:
@@ -144,7 +150,9 @@ class BlobFile(io.RawIOBase):
                     f"range of {length} bytes at {offset}: expected bytes within 0..{end}, the "
                     "size of the blob"
                 )
-        return [one.to_pybytes() for one in self._fetch([ByteRange(*one) for one in ranges])]
+        return [
+            data.to_pybytes() for data in self._fetch([ByteRange(*extent) for extent in ranges])
+        ]
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
         """Bytes without a copy in a local file, where they stay valid after closing."""
@@ -183,7 +191,7 @@ class BlobFile(io.RawIOBase):
     def _fetch(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         if not any(size for _, size in ranges):
             return [pa.py_buffer(b"")] * len(ranges)
-        base = self._place.offset
+        base = self._location.offset
         try:
             return self._open().read([ByteRange(base + at, size) for at, size in ranges])
         except ObjectNotFoundError as error:
@@ -191,7 +199,7 @@ class BlobFile(io.RawIOBase):
 
     def _open(self) -> RangeReader:
         if self._reader is None:
-            self._reader = open_place(self._place)
+            self._reader = open_location(self._location)
         return self._reader
 
     def _missing(self) -> DataFileMissingError:
@@ -220,7 +228,7 @@ def _reopen(
     position: int,
     closed: bool,  # noqa: FBT001  # called by pickle, with positions only
 ) -> BlobFile:
-    file = BlobFile(BlobPlace(store, path, offset, size, own), buffer_size)
+    file = BlobFile(BlobLocation(store, path, offset, size, own), buffer_size)
     file.seek(position)
     if closed:
         file.close()

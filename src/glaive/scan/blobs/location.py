@@ -32,16 +32,16 @@ from glaive.table.bases import locate_data_file
 from glaive.table.externals import ExternalValues
 from glaive.types import ByteRange
 
-__all__ = ["BlobHome", "BlobPlace", "open_place", "read_places", "refuse_links"]
+__all__ = ["BlobHome", "BlobLocation", "open_location", "read_locations", "refuse_links"]
 
 
 @dataclass(frozen=True, slots=True)
-class BlobPlace:
+class BlobLocation:
     """``size`` bytes of an object from ``offset`` on; all of it where the size is None.
 
     ``shared`` is an opened reader of the object, if there is one. ``own`` is False for
     objects that are not the dataset's: several values may then lie in the same bytes.
-    ``beside`` tells that it is a file of values beside a data file.
+    ``beside`` says that it is a file of values beside a data file.
     """
 
     store: ObjectStore
@@ -53,7 +53,7 @@ class BlobPlace:
     beside: bool = field(default=False, compare=False)
 
 
-def open_place(place: BlobPlace) -> RangeReader:
+def open_location(location: BlobLocation) -> RangeReader:
     """A reader of the object that a value lies in.
 
     Raises
@@ -61,18 +61,20 @@ def open_place(place: BlobPlace) -> RangeReader:
     DataFileMissingError
         There is no such object, as far as opening tells.
     """
-    if place.shared is not None:
-        return place.shared
+    if location.shared is not None:
+        return location.shared
     try:
-        return place.store.open(place.path)
+        return location.store.open(location.path)
     except ObjectNotFoundError as error:
-        raise _missing(place) from error
+        raise _missing(location) from error
 
 
-def read_places(places: Sequence[BlobPlace | None], *, distinct: bool) -> list[pa.Buffer | None]:
+def read_locations(
+    locations: Sequence[BlobLocation | None], *, distinct: bool
+) -> list[pa.Buffer | None]:
     """The bytes of each value, in order; None where there is none.
 
-    Values in one object are read together: near ones with one request. Objects are read side
+    Values in one object are read in bulk: near ones with one request. Objects are read side
     by side, unless they are local.
 
     Parameters
@@ -87,31 +89,31 @@ def read_places(places: Sequence[BlobPlace | None], *, distinct: bool) -> list[p
     CorruptFileError
         An object ends before a value does, or values overlap.
     """
-    found: list[pa.Buffer | None] = [None] * len(places)
+    buffers: list[pa.Buffer | None] = [None] * len(locations)
     groups: dict[tuple[str, str], list[int]] = {}
-    for at, place in enumerate(places):
-        if place is not None:
-            if place.size == 0:
-                found[at] = pa.py_buffer(b"")
+    for at, location in enumerate(locations):
+        if location is not None:
+            if location.size == 0:
+                buffers[at] = pa.py_buffer(b"")
             else:
-                groups.setdefault((place.store.uri, place.path), []).append(at)
+                groups.setdefault((location.store.uri, location.path), []).append(at)
 
     def read(rows: list[int]) -> list[pa.Buffer]:
-        group = [place for row in rows if (place := places[row]) is not None]
+        group = [location for row in rows if (location := locations[row]) is not None]
         return _read_object(group, distinct=distinct)
 
     parts = list(groups.values())
-    if len(parts) > 1 and not _is_local(places[parts[0][0]]):
+    if len(parts) > 1 and not _is_local(locations[parts[0][0]]):
         answers = list(ordered_map(read, parts, workers=settings.io_concurrency))
     else:
         answers = list(map(read, parts))
-    for rows, buffers in zip(parts, answers, strict=True):
-        for row, buffer in zip(rows, buffers, strict=True):
-            found[row] = buffer
-    return found
+    for rows, answer in zip(parts, answers, strict=True):
+        for row, buffer in zip(rows, answer, strict=True):
+            buffers[row] = buffer
+    return buffers
 
 
-def refuse_links(places: Iterable[BlobPlace | None]) -> None:
+def refuse_links(locations: Iterable[BlobLocation | None]) -> None:
     """Refuse values in files beside data files that are links out of the root.
 
     For rows that are written again: what lies behind such a link would become part of the dataset.
@@ -121,66 +123,66 @@ def refuse_links(places: Iterable[BlobPlace | None]) -> None:
     AccessError
         There is such a link; nothing was read.
     """
-    files = {(one.store.uri, one.path): one.store for one in places if one and one.beside}
+    files = {(at.store.uri, at.path): at.store for at in locations if at and at.beside}
     for (_, path), store in files.items():
         why = store.file_link_out(path)
         if why is not None:
             raise AccessError(f"{store.full(path)} holds values of a blob column, but {why}")
 
 
-def _is_local(place: BlobPlace | None) -> bool:
-    return place is not None and open_place(place).mapped
+def _is_local(location: BlobLocation | None) -> bool:
+    return location is not None and open_location(location).mapped
 
 
-def _read_object(places: Sequence[BlobPlace], *, distinct: bool) -> list[pa.Buffer]:
-    first = places[0]
+def _read_object(locations: Sequence[BlobLocation], *, distinct: bool) -> list[pa.Buffer]:
+    first = locations[0]
     try:
-        if any(place.size is None for place in places):
+        if any(location.size is None for location in locations):
             whole = first.store.get(first.path)
-            return [_cut(whole, place) for place in places]
-        ranges = [ByteRange(place.offset, place.size or 0) for place in places]
+            return [_cut(whole, location) for location in locations]
+        ranges = [ByteRange(location.offset, location.size or 0) for location in locations]
         if first.own:
             _check_apart(ranges if distinct else set(ranges), first)
-        return open_place(first).read(ranges)
+        return open_location(first).read(ranges)
     except ObjectNotFoundError as error:
         raise _missing(first) from error
 
 
-def _cut(whole: pa.Buffer, place: BlobPlace) -> pa.Buffer:
-    size = whole.size - place.offset if place.size is None else place.size
-    if size < 0 or place.offset + size > whole.size:
+def _cut(whole: pa.Buffer, location: BlobLocation) -> pa.Buffer:
+    size = whole.size - location.offset if location.size is None else location.size
+    if size < 0 or location.offset + size > whole.size:
         raise CorruptFileError(
             "blob",
             expected=f"bytes within 0..{whole.size}",
-            found=f"{size} bytes at {place.offset}",
-            where=place.store.full(place.path),
+            found=f"{size} bytes at {location.offset}",
+            where=location.store.full(location.path),
         )
-    return whole.slice(place.offset, size)
+    return whole.slice(location.offset, size)
 
 
-def _check_apart(ranges: Iterable[ByteRange], place: BlobPlace) -> None:
+def _check_apart(ranges: Iterable[ByteRange], location: BlobLocation) -> None:
     """Refuse values that overlap: a damaged table of them could ask for any amount of memory."""
     end = 0
-    for one in sorted(ranges):
-        if one.offset < end:
+    for extent in sorted(ranges):
+        if extent.offset < end:
             raise CorruptFileError(
                 "blobs of one file",
                 expected=f"no value before {end}, where another one ends",
-                found=f"{one.size} bytes at {one.offset}",
-                where=place.store.full(place.path),
+                found=f"{extent.size} bytes at {extent.offset}",
+                where=location.store.full(location.path),
             )
-        end = one.end
+        end = extent.end
 
 
-def _missing(place: BlobPlace) -> DataFileMissingError:
+def _missing(location: BlobLocation) -> DataFileMissingError:
     return DataFileMissingError(
-        f"{place.store.full(place.path)}, which holds values of a blob column, does not exist. "
-        "Restore it, or read a version of the dataset that does not need it."
+        f"{location.store.full(location.path)}, which holds values of a blob column, does not "
+        "exist. Restore it, or read a version of the dataset that does not need it."
     )
 
 
 class BlobHome:
-    """A data file with descriptions of blobs of a column: turns these into places."""
+    """A data file with descriptions of blobs of a column: turns these into locations."""
 
     def __init__(self, snapshot: Snapshot, file: DataFile, column: str) -> None:
         self._snapshot = snapshot
@@ -190,8 +192,8 @@ class BlobHome:
         self._readers: dict[int, RangeReader] = {}
         self._elsewhere: ExternalValues | None = None
 
-    def places(self, descriptions: Any) -> list[BlobPlace | None]:
-        """The place of each value; None for nulls.
+    def locations(self, descriptions: Any) -> list[BlobLocation | None]:
+        """The location of each value; None for nulls.
 
         Raises
         ------
@@ -217,10 +219,12 @@ class BlobHome:
             kinds, positions, sizes, ids = numbers
             uris = self._uris(descriptions) if (kinds >= EXTERNAL).any() else [""] * rows
         self._check_inline(valid & (kinds == INLINE) & (sizes > 0), positions, sizes)
-        columns = [one.tolist() for one in (kinds, positions, sizes, ids)]
+        columns = [column.tolist() for column in (kinds, positions, sizes, ids)]
         table = zip(*columns, uris, strict=True)
         flags = valid.tolist()
-        return [self._place(*one) if flag else None for flag, one in zip(flags, table, strict=True)]
+        return [
+            self._location(*row) if flag else None for flag, row in zip(flags, table, strict=True)
+        ]
 
     def references(
         self, descriptions: Any, rows: NDArray[np.bool_]
@@ -265,25 +269,27 @@ class BlobHome:
     def _data_reader(self) -> RangeReader:
         return self._snapshot.open_file(self._file).reader
 
-    def _place(self, kind: int, position: int, size: int, blob_id: int, uri: str) -> BlobPlace:
+    def _location(
+        self, kind: int, position: int, size: int, blob_id: int, uri: str
+    ) -> BlobLocation:
         if size == 0 and kind != EXTERNAL:
-            return BlobPlace(self._store, self._path, 0, 0)
+            return BlobLocation(self._store, self._path, 0, 0)
         if kind == INLINE:
-            return BlobPlace(self._store, self._path, position, size, shared=self._data_reader())
+            return BlobLocation(self._store, self._path, position, size, shared=self._data_reader())
         if kind in (PACKED_FILE, OWN_FILE):
             path = blob_file_path(self._path, blob_id)
             if kind == OWN_FILE:
-                return BlobPlace(self._store, path, 0, size, beside=True)
+                return BlobLocation(self._store, path, 0, size, beside=True)
             shared = self._readers.get(blob_id)
             if shared is None:
-                shared = open_place(BlobPlace(self._store, path, 0, None))
+                shared = open_location(BlobLocation(self._store, path, 0, None))
                 self._readers[blob_id] = shared
-            return BlobPlace(self._store, path, position, size, shared=shared, beside=True)
+            return BlobLocation(self._store, path, position, size, shared=shared, beside=True)
         if kind == EXTERNAL:
             if not uri or not (blob_id or "://" in uri):
                 raise self._no_uri(repr(uri))
             store, path = self._external(blob_id, uri)
-            return BlobPlace(store, path, position, size or None, own=False)
+            return BlobLocation(store, path, position, size or None, own=False)
         raise UnsupportedFeatureError(
             f"a blob of kind {kind} (in {self._store.full(self._path)}); this reader knows 0 to 3. "
             "The file was probably written by a newer Lance: upgrade glaive."

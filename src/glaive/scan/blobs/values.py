@@ -20,16 +20,16 @@ from glaive.file.protocol import BoundColumn, Searchable
 from glaive.format.blobs import EXTERNAL, as_binary, has_blobs_v2, logical
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
-from glaive.scan.blobs.location import BlobHome, read_places, refuse_links
+from glaive.scan.blobs.location import BlobHome, read_locations, refuse_links
 from glaive.scan.snapshot import Snapshot
 
-__all__ = ["LogicalColumn", "PayloadColumn"]
+__all__ = ["BlobContentsColumn", "LogicalColumn"]
 
 
-class PayloadColumn(Searchable):
+class BlobContentsColumn(Searchable):
     """A top-level field with its blobs as values (a ``BoundColumn``)."""
 
-    _shown = staticmethod(as_binary)
+    _result = staticmethod(as_binary)
 
     def __init__(
         self, inner: BoundColumn, column: Field, snapshot: Snapshot, fragment: Fragment
@@ -38,7 +38,7 @@ class PayloadColumn(Searchable):
         self._column = column
         self._snapshot = snapshot
         self._fragment = fragment
-        self.field = self._shown(column).to_arrow()
+        self.field = self._result(column).to_arrow()
         self.num_rows = inner.num_rows
 
     def cuts(self) -> NDArray[np.int64]:
@@ -47,14 +47,14 @@ class PayloadColumn(Searchable):
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start`` to ``stop``."""
-        found = self._inner.read(start, stop)
-        return self._resolve(self._column, found, self._column.name, distinct=True)
+        array = self._inner.read(start, stop)
+        return self._resolve(self._column, array, self._column.name, distinct=True)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
         """The rows at these positions."""
         distinct = len(np.unique(rows)) == len(rows)
-        found = self._inner.take(rows)
-        return self._resolve(self._column, found, self._column.name, distinct=distinct)
+        array = self._inner.take(rows)
+        return self._resolve(self._column, array, self._column.name, distinct=distinct)
 
     plan_read = read
     plan_take = take
@@ -65,7 +65,7 @@ class PayloadColumn(Searchable):
             return self._values(field, array, path, distinct=distinct)
         if not has_blobs_v2(field):
             return array
-        kind: Any = self._shown(field).arrow_type
+        kind: Any = self._result(field).arrow_type
         if field.logical_type == "struct":
             # Flattened: descriptions in null structs mean nothing.
             members = [
@@ -94,22 +94,22 @@ class PayloadColumn(Searchable):
         home = self._home(field, path)
         if home is None or not rows:
             return pa.nulls(rows, pa.large_binary())
-        return _binary(read_places(home.places(descriptions), distinct=distinct))
+        return _binary(read_locations(home.locations(descriptions), distinct=distinct))
 
     def _home(self, field: Field, path: str) -> BlobHome | None:
         """The data file with the descriptions of a blob column; None if no file has it."""
-        file = next((one for one in self._fragment.files if field.id in one.columns()), None)
+        file = next((data for data in self._fragment.files if field.id in data.columns()), None)
         return None if file is None else BlobHome(self._snapshot, file, path)
 
 
-class LogicalColumn(PayloadColumn):
+class LogicalColumn(BlobContentsColumn):
     """The same with values that lie elsewhere as references: rows to be written again."""
 
-    _shown = staticmethod(logical)
+    _result = staticmethod(logical)
 
     def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
         rows = len(descriptions)
-        kind: Any = self._shown(field).arrow_type
+        kind: Any = self._result(field).arrow_type
         home = self._home(field, path)
         if home is None or not rows:
             return pa.nulls(rows, kind)
@@ -117,9 +117,13 @@ class LogicalColumn(PayloadColumn):
         external = valid & (np.asarray(descriptions.field(0).fill_null(0)) == EXTERNAL)
         buffers: list[pa.Buffer | None] = [None] * rows
         here = np.flatnonzero(~external)
-        places = home.places(descriptions.take(pa.array(here)) if external.any() else descriptions)
-        refuse_links(places)
-        for row, buffer in zip(here.tolist(), read_places(places, distinct=distinct), strict=True):
+        locations = home.locations(
+            descriptions.take(pa.array(here)) if external.any() else descriptions
+        )
+        refuse_links(locations)
+        for row, buffer in zip(
+            here.tolist(), read_locations(locations, distinct=distinct), strict=True
+        ):
             buffers[row] = buffer
         members: dict[str, Any] = {"data": _binary(buffers)}
         if external.any():
@@ -128,7 +132,8 @@ class LogicalColumn(PayloadColumn):
                 texts[row] = reference.to_text()
             members["uri"] = pa.array(texts, pa.string())
         columns = [
-            members[one.name] if one.name in members else pa.nulls(rows, one.type) for one in kind
+            members[part.name] if part.name in members else pa.nulls(rows, part.type)
+            for part in kind
         ]
         mask = None if valid.all() else pa.array(~valid)
         return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)

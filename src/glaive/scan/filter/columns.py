@@ -1,4 +1,4 @@
-"""Some rows of a fragment, each column decoded when first asked for and kept."""
+"""Columns of some rows, each decoded when it is first needed and then kept."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from glaive.scan.projection import Computed, Output
 
-__all__ = ["Cells"]
+__all__ = ["LazyColumns"]
 
 
-class Cells:
+class LazyColumns:
     """Columns of ``count`` rows.
 
     Parameters
@@ -21,29 +21,29 @@ class Cells:
         The rows of a field, by its number in the projection, in the type it is stored in.
     system
         The rows of a system column, by its name.
-    shown
-        The same field in the type that results have.
+    logical
+        The same field in its logical type, which results have.
     """
 
-    __slots__ = ("_fields", "_read", "_shown", "_system", "count")
+    __slots__ = ("_fields", "_logical", "_read", "_system", "count")
 
     def __init__(
         self,
         count: int,
         read: Callable[[int], Any],
         system: Callable[[str], Any],
-        shown: Callable[[int, Any], Any],
+        logical: Callable[[int, Any], Any],
     ) -> None:
         self.count = count
-        self._read, self._system, self._shown = read, system, shown
+        self._read, self._system, self._logical = read, system, logical
         self._fields: dict[int, Any] = {}
 
     def field(self, at: int) -> Any:
         """All of a field, as stored."""
-        found = self._fields.get(at)
-        if found is None:
-            found = self._fields[at] = self._read(at)
-        return found
+        array = self._fields.get(at)
+        if array is None:
+            array = self._fields[at] = self._read(at)
+        return array
 
     def has(self, at: int) -> bool:
         """Whether a field was decoded already."""
@@ -62,7 +62,7 @@ class Cells:
             return self._system(output.system)
         array = self.field(output.at)
         if not stored:
-            array = self._shown(output.at, array)
+            array = self._logical(output.at, array)
         for name in output.path:
             array = array.flatten()[array.type.get_field_index(name)]
         return array
@@ -70,18 +70,20 @@ class Cells:
     def batch(self, inputs: Mapping[str, Output]) -> pa.RecordBatch:
         """Columns for an expression, named by their paths."""
         names = list(inputs)
-        arrays = [self.column(one, stored=True) for one in inputs.values()]
+        arrays = [self.column(output, stored=True) for output in inputs.values()]
         if not arrays:  # a constant still has as many values as there are rows
             names, arrays = ["rows"], [pa.nulls(self.count)]
         return pa.RecordBatch.from_arrays(arrays, names)
 
-    def filtered(self, mask: pa.BooleanArray) -> Cells:
+    def filtered(self, mask: pa.BooleanArray) -> LazyColumns:
         """The rows that a mask without nulls has true."""
 
         def system(name: str) -> Any:
             return self._system(name).filter(mask)
 
-        return Cells(mask.true_count, lambda at: self.field(at).filter(mask), system, self._shown)
+        return LazyColumns(
+            mask.true_count, lambda at: self.field(at).filter(mask), system, self._logical
+        )
 
     def output(self, output: Output | Computed) -> Any:
         """A column of the result."""

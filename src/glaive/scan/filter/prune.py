@@ -14,16 +14,15 @@ from glaive.scan.plan import FragmentRows
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, bounds, numbers
 
-__all__ = ["narrowed"]
+__all__ = ["prune_ranges"]
 
 
-def narrowed(
-    snapshot: Snapshot, search: Search, ranges: Sequence[FragmentRows]
-) -> Sequence[FragmentRows]:
-    """The ranges, cut down to rows that may have the ids and addresses asked for.
+def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[FragmentRows]:
+    """The ranges, cut down to rows that may have the ids and addresses that a filter names.
 
     So a filter on row ids opens no fragment but those that have them.
     """
+    snapshot = search.run.source.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
     for term in search.terms:
         if term.condition is None:
@@ -57,30 +56,30 @@ def _by_address(
     if not isinstance(condition, InRange):
         return ranges
     low, high = bounds(condition)
-    found = []
-    for one in ranges:
-        first = int(ids[one.position]) << 32
-        start, stop = max(one.start, low - first), min(one.stop, high - first + 1)
+    pruned = []
+    for rows in ranges:
+        first = int(ids[rows.position]) << 32
+        start, stop = max(rows.start, low - first), min(rows.stop, high - first + 1)
         if start < stop:
-            found.append(FragmentRows(one.position, start, stop))
-    return found
+            pruned.append(FragmentRows(rows.position, start, stop))
+    return pruned
 
 
 def _around(
     position: NDArray[np.int64], row: NDArray[np.int64], ranges: Sequence[FragmentRows]
 ) -> Sequence[FragmentRows]:
-    """The ranges as far as they lie between the first and the last row of their fragment."""
+    """The ranges as far as they lie between the first and the last of these rows in a fragment."""
     order = np.lexsort((row, position))
     position, row = position[order], row[order]
     fragments, first = np.unique(position, return_index=True)
     last = np.append(first[1:], len(row)) - 1
     lowest, highest = row[first].tolist(), row[last].tolist() if len(row) else []
-    named = dict(zip(fragments.tolist(), zip(lowest, highest, strict=True), strict=True))
-    found = []
-    for one in ranges:
-        if one.position in named:
-            low, high = named[one.position]
-            start, stop = max(one.start, low), min(one.stop, high + 1)
+    bounds_of = dict(zip(fragments.tolist(), zip(lowest, highest, strict=True), strict=True))
+    pruned = []
+    for rows in ranges:
+        if rows.position in bounds_of:
+            low, high = bounds_of[rows.position]
+            start, stop = max(rows.start, low), min(rows.stop, high + 1)
             if start < stop:
-                found.append(FragmentRows(one.position, start, stop))
-    return found
+                pruned.append(FragmentRows(rows.position, start, stop))
+    return pruned

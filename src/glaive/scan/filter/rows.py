@@ -1,4 +1,4 @@
-"""Rows of a range that are still in question: as one bit each, or as their numbers."""
+"""Selected rows of a range: as bits, as flags, or as their numbers."""
 
 from __future__ import annotations
 
@@ -12,76 +12,117 @@ from glaive.arrow.buffers import as_buffer, pack_flags
 from glaive.kernels.match import count_rows, list_rows
 from glaive.scan.deletions import LiveRows
 
-__all__ = ["RowSet"]
+__all__ = ["RowSelection"]
 
 Int64s = NDArray[np.int64]
 
 
-class RowSet:
-    """Some of the rows ``start`` to ``stop``.
+class RowSelection:
+    """Some of the rows ``start`` to ``stop``; all of them where nothing else is given.
 
     Parameters
     ----------
     bits
-        One per row, those behind the last row 0.
-    numbers
-        The physical rows, ascending; given in place of ``bits``.
+        A bitmap with one bit per row, those behind the last row 0.
+    flags
+        One boolean per row.
+    rows
+        The physical rows, ascending.
     """
 
     def __init__(
-        self, start: int, stop: int, *, bits: Any = None, numbers: Int64s | None = None
+        self,
+        start: int,
+        stop: int,
+        *,
+        bits: Any = None,
+        flags: NDArray[np.bool_] | None = None,
+        rows: Int64s | None = None,
     ) -> None:
         self.start, self.stop = start, stop
-        self._bits, self._numbers = bits, numbers
+        self._bits, self._flags = bits, flags
+        if rows is not None:
+            self.rows = rows
+
+    @property
+    def span(self) -> int:
+        """Rows of the range."""
+        return self.stop - self.start
 
     @cached_property
     def count(self) -> int:
-        """How many they are."""
-        if self._numbers is not None:
-            return len(self._numbers)
-        return count_rows(self._bits, 0, self.stop - self.start)
+        """Selected rows."""
+        if "rows" in self.__dict__:
+            return len(self.rows)
+        if self._flags is not None:
+            return int(np.count_nonzero(self._flags))
+        return self.span if self._bits is None else count_rows(self._bits, 0, self.span)
 
-    @property
+    @cached_property
     def rows(self) -> Int64s:
         """The physical rows, ascending."""
-        if self._numbers is None:
-            self._numbers = list_rows(self._bits, 0, self.stop - self.start, self.start)
-        return self._numbers
+        return self.offsets + self.start if self.start else self.offsets
+
+    @cached_property
+    def offsets(self) -> Int64s:
+        """The rows, counted from the start of the range, ascending."""
+        if "rows" in self.__dict__:
+            return self.rows - self.start if self.start else self.rows
+        if self._flags is not None:
+            return np.flatnonzero(self._flags)
+        if self._bits is not None:
+            return list_rows(self._bits, 0, self.span, 0)
+        return np.arange(self.span, dtype=np.int64)
+
+    @property
+    def bits(self) -> Any:
+        """The bitmap; None where the rows are known by their numbers only."""
+        if self._bits is None and "rows" not in self.__dict__:
+            flags = np.ones(self.span, np.bool_) if self._flags is None else self._flags
+            self._bits = pack_flags(flags)
+        return self._bits
 
     def is_few(self, share: float) -> bool:
         """Whether they are at most this share of the range."""
-        return self.count <= share * (self.stop - self.start)
+        return self.count <= share * self.span
 
-    def among(self, other: RowSet) -> RowSet:
-        """The rows that are in the other set of the same range as well."""
-        if self._bits is None and other._bits is not None:
-            return other.among(self)
-        if self._bits is None:
+    def cut(self, skip: int, stop: int) -> RowSelection:
+        """The selected rows numbered ``skip`` to ``stop``, as a range of their own."""
+        if skip == 0 and stop == self.count:
+            return self
+        rows = self.rows[skip:stop]
+        first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (self.start, self.start)
+        return RowSelection(first, end, rows=rows)
+
+    def intersect(self, other: RowSelection) -> RowSelection:
+        """The rows that are selected in the other one of the same range as well."""
+        if self.bits is None and other.bits is not None:
+            return other.intersect(self)
+        if self.bits is None:
             few, many = (self, other) if self.count <= other.count else (other, self)
             if few.count == 0:
                 return few
             at = np.minimum(np.searchsorted(many.rows, few.rows), many.count - 1)
             kept = np.compress(many.rows[at] == few.rows, few.rows)
-            return RowSet(self.start, self.stop, numbers=kept)
-        mine = np.frombuffer(self._bits, np.uint8)
-        if other._bits is not None:
-            both = mine & np.frombuffer(other._bits, np.uint8)
-            return RowSet(self.start, self.stop, bits=as_buffer(both))
-        at = other.rows - self.start
-        there = (mine[at >> 3] >> (at & 7).astype(np.uint8)) & 1
-        return RowSet(self.start, self.stop, numbers=np.compress(there, other.rows))
+            return RowSelection(self.start, self.stop, rows=kept)
+        mine = np.frombuffer(self.bits, np.uint8)
+        if other.bits is not None:
+            both = mine & np.frombuffer(other.bits, np.uint8)
+            return RowSelection(self.start, self.stop, bits=as_buffer(both))
+        at = other.offsets
+        common = (mine[at >> 3] >> (at & 7).astype(np.uint8)) & 1
+        return RowSelection(self.start, self.stop, rows=np.compress(common, other.rows))
 
-    def live(self, live: LiveRows) -> RowSet:
-        """Without the deleted ones."""
+    def without_deleted(self, live: LiveRows) -> RowSelection:
+        """Those of the rows that are live."""
         first, last = np.searchsorted(live.deleted, (self.start, self.stop)).tolist()
         if first == last:
             return self
-        gone = live.deleted[first:last]
-        if self._bits is not None:
-            flags = np.ones(self.stop - self.start, np.bool_)
-            flags[gone - self.start] = False
-            kept = RowSet(self.start, self.stop, bits=pack_flags(flags))
-            return self.among(kept)
-        at = np.minimum(np.searchsorted(gone, self.rows), len(gone) - 1)
-        numbers = np.compress(gone[at] != self.rows, self.rows)
-        return RowSet(self.start, self.stop, numbers=numbers)
+        deleted = live.deleted[first:last]
+        if self.bits is not None:
+            flags = np.ones(self.span, np.bool_)
+            flags[deleted - self.start] = False
+            return self.intersect(RowSelection(self.start, self.stop, flags=flags))
+        at = np.minimum(np.searchsorted(deleted, self.rows), len(deleted) - 1)
+        rows = np.compress(deleted[at] != self.rows, self.rows)
+        return RowSelection(self.start, self.stop, rows=rows)

@@ -48,18 +48,18 @@ def orderings(given: object) -> tuple[ColumnOrdering, ...]:
     """Check ``order_by``: names, or objects with the attributes of ``ColumnOrdering``."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise OptionError(f"order_by: expected a list of columns, found {given!r}")
-    found = []
-    for one in given:
-        if isinstance(one, str):
-            found.append(ColumnOrdering(one))
+    order = []
+    for entry in given:
+        if isinstance(entry, str):
+            order.append(ColumnOrdering(entry))
             continue
         try:
-            found.append(ColumnOrdering(one.column_name, one.ascending, one.nulls_first))
+            order.append(ColumnOrdering(entry.column_name, entry.ascending, entry.nulls_first))
         except AttributeError:
             raise OptionError(
-                f"order_by: expected names of columns or ColumnOrdering, found {one!r}"
+                f"order_by: expected names of columns or ColumnOrdering, found {entry!r}"
             ) from None
-    return tuple(found)
+    return tuple(order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,10 +154,10 @@ def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s
     """Row numbers in the order of key columns; equal rows stay as they are."""
     import pyarrow.compute as pc
 
-    found = _by_rank(columns, how)
-    if found is not None:
-        return found
-    keys = [key for column, one in zip(columns, how, strict=True) for key in sort_keys(column, one)]
+    rows = _by_rank(columns, how)
+    if rows is not None:
+        return rows
+    keys = [key for pair in zip(columns, how, strict=True) for key in sort_keys(*pair)]
     if not keys:
         return np.arange(len(columns[0]) if columns else 0, dtype=np.int64)
     names = [str(at) for at in range(len(keys))]

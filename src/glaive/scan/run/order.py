@@ -1,7 +1,7 @@
 """Scans in an order of their own: the first rows of an order, or all rows sorted.
 
 With a limit, key columns alone are read; a threshold, the last key that can still be among
-the first, leaves few rows of each piece, and the other columns are taken for the rows that
+the first, leaves few rows of each window, and the other columns are taken for the rows that
 are returned. Without one, the whole result is read and sorted.
 """
 
@@ -18,66 +18,62 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import flags_of, number_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import join_large, take_rows
-from glaive.scan.bound import BoundFragment
-from glaive.scan.filter.hits import Hits
-from glaive.scan.filter.scan import Picked
+from glaive.scan.filter.scan import FilteredScan
+from glaive.scan.filter.selection import FragmentSelection
 from glaive.scan.run.compare import ColumnOrdering, rank, sorted_rows
 from glaive.scan.take import take_physical
-from glaive.types import RowRange
 
 __all__ = ["ordered_table"]
 
 Int64s = NDArray[np.int64]
 
-_SETTLE_ROWS = 64 * 1024
+_WAITING_ROWS = 64 * 1024
 """Candidates that may wait before they are cut down to those that are wanted."""
 
-_FEW = 16 * 1024
-"""Rows up to which all pieces may keep their best at the same time."""
+_UNBOUNDED_ROWS = 16 * 1024
+"""Rows up to which all windows may keep their first ones at the same time."""
 
 
-def ordered_table(picked: Picked) -> pa.Table:
+def ordered_table(scan: FilteredScan) -> pa.Table:
     """The rows of a scan in the order its options ask for; equal rows as in the dataset.
 
     Memory: the rows of the result, and key columns of as many more.
     """
-    options = picked.options
+    source, options, meter = scan.run.source, scan.run.options, scan.run.meter
     if options.limit is None:
-        return _sorted(picked)
-    best = _Best(picked, options.offset + options.limit)
-    found = best.find() if options.limit else None
-    if found is None:
-        return picked.view.empty()
-    rows, fragments = found.rows[options.offset :], found.fragments[options.offset :]
-    view = picked.view
-    if not picked.outputs:
-        return view.rows_alone(len(rows))
-    with picked.meter.step("columns"):
-        return take_physical(view, fragments, rows, deleted=picked.search.deleted)
+        return _sorted(scan)
+    first = _First(scan, options.offset + options.limit)
+    candidates = first.find() if options.limit else None
+    if candidates is None:
+        return source.empty()
+    rows = candidates.rows[options.offset :]
+    fragments = candidates.fragments[options.offset :]
+    if not scan.outputs:
+        return source.rows_alone(len(rows))
+    with meter.step("columns"):
+        return take_physical(source, fragments, rows, deleted=scan.search.deleted, meter=meter)
 
 
-def _sorted(picked: Picked) -> pa.Table:
+def _sorted(scan: FilteredScan) -> pa.Table:
     """The whole result, sorted."""
-    view, count = picked.view, len(picked.outputs)
-    inputs = view.projection.inputs
-    keys = [inputs[one.column_name] for one in picked.options.order_by]
-    plain = replace(picked.options, offset=0)
-    everything = replace(picked, outputs=[*picked.outputs, *keys], options=plain)
-    chunks = list(everything.chunks())
+    source, options, count = scan.run.source, scan.run.options, len(scan.outputs)
+    keys = [source.projection.inputs[order.column_name] for order in options.order_by]
+    search = replace(scan.search, run=replace(scan.run, options=replace(options, offset=0)))
+    chunks = list(FilteredScan(search, [*scan.outputs, *keys], scan.late).chunks())
     if not chunks:
-        return view.empty()
-    with picked.meter.step("sort"):
+        return source.empty()
+    with scan.run.meter.step("sort"):
         columns = [
             join_large([chunk[at] for chunk in chunks]) for at in range(count, count + len(keys))
         ]
-        order = sorted_rows(columns, picked.options.order_by)[picked.options.offset :]
+        order = sorted_rows(columns, options.order_by)[options.offset :]
     if not count:
-        return view.rows_alone(len(order))
-    made: list[Any] = [
-        pa.chunked_array([chunk[at] for chunk in chunks], one.type)
-        for at, one in enumerate(view.schema)
+        return source.rows_alone(len(order))
+    unsorted: list[Any] = [
+        pa.chunked_array([chunk[at] for chunk in chunks], field.type)
+        for at, field in enumerate(source.schema)
     ]
-    table = pa.Table.from_arrays(made, schema=view.schema)
+    table = pa.Table.from_arrays(unsorted, schema=source.schema)
     return take_rows(table, order, distinct=True)
 
 
@@ -93,66 +89,63 @@ class _Candidates:
         """Some of them, in this order."""
         if len(wanted) == len(self.rows) and bool((np.diff(wanted) > 0).all()):
             return self
-        places = number_array(wanted)
-        keys = [key.take(places) for key in self.keys]
+        numbers = number_array(wanted)
+        keys = [key.take(numbers) for key in self.keys]
         return _Candidates(self.fragments[wanted], self.rows[wanted], keys)
 
 
 @dataclass(eq=False, slots=True)
-class _Best:
+class _First:
     """The search for the first ``count`` rows of an order."""
 
-    picked: Picked
+    scan: FilteredScan
     count: int
     _thresholds: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _order(self) -> tuple[ColumnOrdering, ...]:
-        return self.picked.options.order_by
+        return self.scan.run.options.order_by
 
     def find(self) -> _Candidates | None:
         """The rows, first in order first; None when there are none."""
         waiting: list[_Candidates] = []
         rows = 0
-        for some in self.picked.map(self._piece, stream=self.count > _FEW):
-            for one in some:
-                waiting.append(one)
-                rows += len(one.rows)
-            if rows > max(_SETTLE_ROWS, 4 * self.count):
-                settled = self._settled(_joined(waiting))
-                waiting, rows = [settled], len(settled.rows)
+        for parts in self.scan.map(self._in_parts, stream=self.count > _UNBOUNDED_ROWS):
+            for candidates in parts:
+                waiting.append(candidates)
+                rows += len(candidates.rows)
+            if rows > max(_WAITING_ROWS, 4 * self.count):
+                reduced = self._reduced(_joined(waiting))
+                waiting, rows = [reduced], len(reduced.rows)
         if not waiting:
             return None
         whole = _joined(waiting)
-        with self.picked.meter.step("sort"):
+        with self.scan.run.meter.step("sort"):
             return whole.cut(self._sorted(whole)[: self.count])
 
-    def _piece(self, job: tuple[BoundFragment, RowRange]) -> list[_Candidates]:
-        bound, (start, stop) = job
-        found = []
-        for hits in self.picked.search.find(bound, start, stop):
+    def _in_parts(self, selection: FragmentSelection) -> list[_Candidates]:
+        """The candidates of a selection, cut where one array of keys would be too large."""
 
-            def part(first: int, last: int, hits: Hits = hits) -> _Candidates:
-                return self._candidates(hits.cut(first, last))
+        def part(first: int, last: int) -> _Candidates:
+            return self._candidates(selection.cut(first, last))
 
-            found += [some for some in in_parts(part, 0, hits.count) if len(some.rows)]
-        return found
+        parts = in_parts(part, 0, selection.count)
+        return [candidates for candidates in parts if len(candidates.rows)]
 
-    def _candidates(self, hits: Hits) -> _Candidates:
-        picked = self.picked
-        inputs = picked.view.projection.inputs
-        outputs = [inputs[one.column_name] for one in self._order]
-        with picked.meter.step("decode"):
-            keys = hits.columns(outputs, late=picked.late, deleted=picked.search.deleted)
-        position = picked.view.snapshot.manifest.position_of(hits.bound.fragment.id)
-        with picked.meter.step("sort"):
+    def _candidates(self, selection: FragmentSelection) -> _Candidates:
+        source, meter = self.scan.run.source, self.scan.run.meter
+        outputs = [source.projection.inputs[order.column_name] for order in self._order]
+        with meter.step("decode"):
+            keys = selection.columns(outputs, late=self.scan.late)
+        position = source.snapshot.manifest.position_of(selection.bound.fragment.id)
+        with meter.step("sort"):
             kept = self._promising(keys[0])
-            rows = hits.rows if kept is None else hits.rows[kept]
+            rows = selection.rows if kept is None else selection.rows[kept]
             if kept is not None:
-                places = number_array(kept)
-                keys = [key.take(places) for key in keys]
-            some = _Candidates(np.full(len(rows), position, np.int64), rows, keys)
-            return self._settled(some) if len(rows) > 4 * self.count else some
+                numbers = number_array(kept)
+                keys = [key.take(numbers) for key in keys]
+            candidates = _Candidates(np.full(len(rows), position, np.int64), rows, keys)
+            return self._reduced(candidates) if len(rows) > 4 * self.count else candidates
 
     def _promising(self, array: Any) -> Int64s | None:
         """Rows whose first key can still be among the first; None for all."""
@@ -205,22 +198,22 @@ class _Best:
             kept = np.compress(~ties | (np.cumsum(ties) <= count), kept)
         return kept
 
-    def _settled(self, some: _Candidates) -> _Candidates:
+    def _reduced(self, candidates: _Candidates) -> _Candidates:
         """Those that can be among the first, in the order of the dataset."""
-        if len(some.rows) <= self.count:
-            return some
-        return some.cut(np.sort(self._sorted(some)[: self.count]))
+        if len(candidates.rows) <= self.count:
+            return candidates
+        return candidates.cut(np.sort(self._sorted(candidates)[: self.count]))
 
-    def _sorted(self, some: _Candidates) -> Int64s:
-        return sorted_rows(some.keys, self._order)
+    def _sorted(self, candidates: _Candidates) -> Int64s:
+        return sorted_rows(candidates.keys, self._order)
 
 
 def _joined(parts: Sequence[_Candidates]) -> _Candidates:
     if len(parts) == 1:
         return parts[0]
-    keys = [join_large([one.keys[at] for one in parts]) for at in range(len(parts[0].keys))]
+    keys = [join_large([part.keys[at] for part in parts]) for at in range(len(parts[0].keys))]
     return _Candidates(
-        np.concatenate([one.fragments for one in parts]),
-        np.concatenate([one.rows for one in parts]),
+        np.concatenate([part.fragments for part in parts]),
+        np.concatenate([part.rows for part in parts]),
         keys,
     )

@@ -1,270 +1,311 @@
-"""Runs of many small fragments in a plan: read as one.
-
-A fragment of a few rows costs far more to open than to decode, so neighbours that are alike
-are read together; see :mod:`glaive.file.v2.small_files`.
-"""
+"""Runs of many small fragments in a plan, read as one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array, pack_flags
+from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.errors import CapacityError, StoreError
-from glaive.file.v2.small_files import MAX_BYTES, read_small_files
-from glaive.format.paths import data_file_path
-from glaive.format.pb import table_pb2
-from glaive.io.read_many import read_many
-from glaive.scan.filter.columns import Cells
-from glaive.scan.plan import FragmentRows, value_bytes
+from glaive.arrow.widths import value_bytes
+from glaive.file.v2.small_files import read_small_files, suits_bulk_reads
+from glaive.format.fragment import SingleFile
+from glaive.scan.filter.columns import LazyColumns
+from glaive.scan.filter.search import Search
+from glaive.scan.filter.selection import Chunk, Int64s, Late, Selection
+from glaive.scan.plan import AllRows, FragmentRows
+from glaive.scan.projection import Computed, Output
+from glaive.scan.run.parts import ColumnChunks, FragmentWindows, ScanPart
+from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.small.files import column_of, has_columns, in_bulk, read_batch, small_file
 from glaive.scan.system_columns import SystemColumns
-from glaive.scan.views import View
+from glaive.scan.views import BoundProjection
 
-__all__ = ["SmallFragments", "find_small"]
+__all__ = ["SmallFragments", "cut_into_parts"]
 
-_FEWEST = 8
-"""Fragments in a row that are worth reading together."""
+R = TypeVar("R")
 
-_KEPT = 16
-"""Projections whose small fragments are remembered; beyond, all are forgotten."""
+_MIN_RUN_FRAGMENTS: Final = 8
+_MAX_RUN_FRAGMENTS: Final = 1024
+"""Fragments in a row that are worth reading in bulk, and that are read at a time."""
 
-_MOST = 1024
-_MOST_BYTES = 8 * 1024 * 1024
-"""Fragments and bytes read at a time."""
-
-_MOST_DECODED = 256 * 1024 * 1024
-"""Bytes that they are decoded, about: a few bytes can stand for any number of rows."""
-
-_LARGE_BYTES = 16 * 1024 * 1024
-_LARGE_DECODED = 32 * 1024 * 1024
-"""The same, for those who keep as much waiting anyway."""
-
-_WHOLE_BYTES = 512 * 1024
-"""Bytes of a file that counts as small when all of its columns are read."""
+_MAX_PROJECTIONS: Final = 16
+"""Projections for which the parts of a plan of all rows are kept; beyond, all are let go."""
 
 
-class _Room(NamedTuple):
-    """Bytes on disk and rows that are read at a time."""
+class _Capacity(NamedTuple):
+    """Bytes on disk, and bytes decoded, about, that are read at a time.
 
-    size: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class SmallFragments:
-    """Neighbouring ranges of a plan, each the whole of a small fragment.
-
-    The files at ``paths``, of ``sizes`` bytes, have columns ``column_indices`` for ``fields``,
-    in this order.
-    ``deleted`` tells in which of them rows are deleted.
+    Both, as a few bytes on disk can stand for any number of rows.
     """
 
+    stored: int
+    decoded: int
+
+
+_USUAL: Final = _Capacity(8 * 1024 * 1024, 256 * 1024 * 1024)
+_LARGE: Final = _Capacity(16 * 1024 * 1024, 32 * 1024 * 1024)
+"""For those who keep as much waiting anyway: more files, of fewer rows."""
+
+
+@dataclass(frozen=True)  # no slots: derived values are cached on the instance
+class SmallFragments:
+    """Neighbouring fragments, all rows of each, in small files of one layout (a ``ScanPart``)."""
+
     ranges: Sequence[FragmentRows]
-    paths: Sequence[str]
-    sizes: Sequence[int]
-    deleted: Sequence[bool]
-    fields: tuple[int, ...]
-    column_indices: tuple[int, ...]
+    files: Sequence[SingleFile]
 
-    def read(
-        self, view: View, *, coded: bool = False
-    ) -> tuple[list[list[pa.Array]], list[int]] | None:
-        """Chunks per field of the view, and live rows per range.
+    @cached_property
+    def starts(self) -> list[int]:
+        """First row of each fragment, counted through all of them; and the row behind the last."""
+        return list(accumulate((file.rows for file in self.files), initial=0))
 
-        ``None`` when the fragments must be read one by one. With ``coded``, text may have a
-        dictionary; see :mod:`glaive.file.v2.dictionary_passthrough`.
-        """
-        found = self._fields(view, coded=coded)
-        rows = [one.stop for one in self.ranges]
-        if found is None or not any(self.deleted):
-            return None if found is None else (found, rows)
-        keep = self._live(view)
-        starts = list(accumulate(rows[:-1], initial=0))
-        live = np.add.reduceat(keep, starts, dtype=np.int64).tolist()
-        mask = pa.array(keep)
-        return [_filtered(chunks, mask) for chunks in found], live
+    @cached_property
+    def has_deletions(self) -> bool:
+        """Whether rows are deleted in some of the fragments."""
+        return any(file.has_deletions for file in self.files)
 
-    def cells(self, view: View) -> Cells | None:
-        """All rows of the fragments, deleted ones included; None as for :meth:`read`."""
-        found = self._fields(view)
-        if found is None:
-            return None
-        try:
-            arrays = [concat_arrays(chunks) for chunks in found]
-        except CapacityError:
-            return None
-        rows = sum(one.stop for one in self.ranges)
-        # Views with extension types are never read this way.
-        return Cells(rows, arrays.__getitem__, partial(self._system, view), _same)
+    @property
+    def _one_by_one(self) -> FragmentWindows:
+        return FragmentWindows(self.ranges)
 
-    def live_mask(self, view: View, flags: NDArray[np.bool_]) -> Any:
-        """Those of the rows with a flag that are not deleted."""
-        if any(self.deleted):
-            flags = flags & self._live(view)
-        return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])
+    def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        """See :class:`ScanPart`. Memory: that of all rows."""
+        chunks = self._in_bulk(run)
+        if chunks is None:
+            yield from self._one_by_one.batches(run)
+            return
+        table = _as_table(run.source, chunks)
+        whole = join_batches(table)
+        first = 0
+        for count in self._live_counts(run.source):
+            if count and len(whole) == 1:
+                yield whole[0].slice(first, count)
+            elif count:
+                yield from join_batches(table.slice(first, count))
+            first += count
 
-    def places(
-        self, view: View, flags: NDArray[np.bool_]
-    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Id and rows of each fragment that has live rows with a flag."""
-        if any(self.deleted):
-            flags = flags & self._live(view)
-        rows = np.flatnonzero(flags)
-        starts = list(accumulate((one.stop for one in self.ranges), initial=0))
+    def tables(
+        self, run: ScanRun, *, keep_dictionaries: bool
+    ) -> Iterator[pa.RecordBatch | pa.Table]:
+        """See :class:`ScanPart`: one table."""
+        chunks = self._in_bulk(run, keep_dictionaries=keep_dictionaries)
+        if chunks is None:
+            yield from self._one_by_one.tables(run, keep_dictionaries=keep_dictionaries)
+        else:
+            yield _as_table(run.source, chunks)
+
+    def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
+        """See :class:`ScanPart`."""
+        chunks = self._in_bulk(run)
+        return self._one_by_one.columns(run) if chunks is None else enumerate(chunks)
+
+    def filter(
+        self,
+        search: Search,
+        work: Callable[[Selection], R],
+        *,
+        stream: bool = False,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """See :class:`ScanPart`: one selection out of all rows."""
+        run = search.run
+
+        def select() -> list[R]:
+            selection = _SmallSelection.of(self, search)
+            run.meter.count("fragments_scanned", len(self.ranges))
+            run.meter.count("rows_scanned", self.starts[-1])
+            return [work(selection)] if selection.count else []
+
+        what = "filtered scan of small fragments"
+        results = in_bulk(run.meter, what, len(self.ranges), select)
+        if results is not None:
+            yield from results
+            return
+        yield from self._one_by_one.filter(search, work, stream=stream, window_rows=window_rows)
+
+    def chunks(
+        self, source: BoundProjection, *, keep_dictionaries: bool = False
+    ) -> list[list[pa.Array]]:
+        """Chunks of each field, deleted rows included; errors as :func:`read_small_files`."""
+        batch = read_batch(source.snapshot.store, self.files)
+        columns = column_of(self.files[0])
+        fields = source.projection.fields
+        return read_small_files(batch, fields, columns, coded=keep_dictionaries)
+
+    def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
+        """One flag per physical row: whether it is not deleted."""
+        flags = np.ones(self.starts[-1], np.bool_)
+        snapshot = source.snapshot
+        for rows, file, first in zip(self.ranges, self.files, self.starts, strict=False):
+            if file.has_deletions:
+                live = snapshot.live_rows(snapshot.manifest.fragment(rows.position))
+                if live is not None:
+                    flags[first + live.deleted] = False
+        return flags
+
+    def _in_bulk(
+        self, run: ScanRun, *, keep_dictionaries: bool = False
+    ) -> list[list[pa.Array]] | None:
+        """Chunks of each field, live rows only; None where files have to be read one by one."""
+
+        def read() -> list[list[pa.Array]]:
+            chunks = self.chunks(run.source, keep_dictionaries=keep_dictionaries)
+            if not self.has_deletions:
+                return chunks
+            mask = _mask(self.live_flags(run.source))
+            return [pa.chunked_array(arrays).filter(mask).chunks for arrays in chunks]
+
+        return in_bulk(run.meter, "scan of small fragments", len(self.ranges), read)
+
+    def _live_counts(self, source: BoundProjection) -> list[int]:
+        """Live rows of each fragment."""
+        counts: list[int]
+        if not self.has_deletions:
+            counts = [file.rows for file in self.files]
+        else:
+            flags = self.live_flags(source)
+            counts = np.add.reduceat(flags, self.starts[:-1], dtype=np.int64).tolist()
+        return counts
+
+
+@dataclass(frozen=True)  # no slots: derived values are cached on the instance
+class _SmallSelection:
+    """Live rows of small fragments that passed a filter (a ``Selection``): one flag per row."""
+
+    part: SmallFragments
+    source: BoundProjection
+    decoded: LazyColumns
+    flags: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
+        """Read the fragments and search them; errors as :func:`read_small_files`."""
+        source = search.run.source
+        arrays = [concat_arrays(chunks) for chunks in part.chunks(source)]
+
+        def system(name: str) -> Any:
+            parts = [
+                SystemColumns(source.snapshot, rows.position).of(
+                    name, np.arange(rows.stop, dtype=np.int64)
+                )
+                for rows in part.ranges
+            ]
+            return number_array(np.concatenate(parts))
+
+        # Projections with extension types are never read this way.
+        decoded = LazyColumns(part.starts[-1], arrays.__getitem__, system, lambda _, array: array)
+        flags = search.passing(decoded)
+        return cls(
+            part, source, decoded, flags & part.live_flags(source) if part.has_deletions else flags
+        )
+
+    @cached_property
+    def count(self) -> int:
+        """Rows that passed."""
+        return int(np.count_nonzero(self.flags))
+
+    def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> list[Chunk]:
+        """Their columns, in one chunk."""
+        # Values are computed of the rows that pass: others may be none they exist for.
+        passing = self.decoded.filtered(_mask(self.flags))
+        return [[passing.output(output) for output in outputs]]
+
+    def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
+        """Id of each fragment, and its selected rows."""
+        rows, starts = np.flatnonzero(self.flags), self.part.starts
         cuts = np.searchsorted(rows, starts).tolist()
-        ids = view.snapshot.manifest.fragment_ids
+        ids = self.source.snapshot.manifest.fragment_ids
         for at, (first, last) in enumerate(pairwise(cuts)):
             if first < last:
-                yield int(ids[self.ranges[at].position]), rows[first:last] - starts[at]
-
-    def _system(self, view: View, name: str) -> Any:
-        snapshot = view.snapshot
-        parts = []
-        for one in self.ranges:
-            rows = np.arange(one.stop, dtype=np.int64)
-            parts.append(SystemColumns(snapshot, one.position).of(name, rows))
-        return number_array(np.concatenate(parts))
-
-    def _fields(self, view: View, *, coded: bool = False) -> list[list[pa.Array]] | None:
-        """Chunks per field of the view, deleted rows included."""
-        column_of = dict(zip(self.fields, self.column_indices, strict=True))
-        try:
-            files = read_many(view.snapshot.store, self.paths, self.sizes)
-        except StoreError:
-            files = None
-        if files is None:
-            return None  # the reader of single files tells what is wrong
-        rows = [one.stop for one in self.ranges]
-        fields = view.projection.fields
-        try:
-            return read_small_files(files, rows, fields, column_of, coded=coded)
-        except CapacityError:
-            return None
-
-    def _live(self, view: View) -> NDArray[np.bool_]:
-        """One flag per physical row: whether it is not deleted."""
-        keep = np.ones(sum(one.stop for one in self.ranges), np.bool_)
-        first = 0
-        for one, some in zip(self.ranges, self.deleted, strict=True):
-            if some:
-                fragment = view.snapshot.manifest.fragment(one.position)
-                live = view.snapshot.live_rows(fragment)
-                if live is not None:
-                    keep[first + live.deleted] = False
-            first += one.stop
-        return keep
+                yield int(ids[self.part.ranges[at].position]), rows[first:last] - starts[at]
 
 
-def _same(_at: int, array: Any) -> Any:
-    return array
+def _mask(flags: NDArray[np.bool_]) -> Any:
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])
 
 
-def _filtered(chunks: list[pa.Array], mask: pa.Array) -> list[pa.Array]:
-    found: list[pa.Array] = pa.chunked_array(chunks).filter(mask).chunks
-    return found
+def _as_table(source: BoundProjection, chunks: Sequence[list[pa.Array]]) -> pa.Table:
+    """A table; the arrays say what types the columns have, as some may keep dictionaries."""
+    fields = [
+        field.with_type(arrays[0].type) if arrays else field
+        for field, arrays in zip(source.schema, chunks, strict=True)
+    ]
+    columns = [
+        pa.chunked_array(arrays, field.type) for arrays, field in zip(chunks, fields, strict=True)
+    ]
+    metadata: Any = source.schema.metadata
+    schema = pa.schema(fields, metadata)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def find_small(
-    view: View, ranges: Sequence[FragmentRows], *, large: bool = False
-) -> Sequence[SmallFragments | Sequence[FragmentRows]]:
-    """Cut the ranges of a plan into runs of small fragments and those that are not.
+def cut_into_parts(
+    run: ScanRun, ranges: Sequence[FragmentRows], *, large: bool = False
+) -> Sequence[ScanPart]:
+    """Cut a plan into runs of small fragments and the ranges between them.
 
     With ``large``, runs are as long as memory of a few pages allows.
     """
-    if len(ranges) < _FEWEST or view.projection.presented:
-        return [ranges]
-    width = sum(value_bytes(field.to_arrow().type) for field in view.projection.fields) or 8
-    if large:
-        return list(_parts(view, ranges, _Room(_LARGE_BYTES, _LARGE_DECODED // width)))
-    room = _Room(_MOST_BYTES, _MOST_DECODED // width)
-    memo = view.snapshot.memo
-    if ranges is not memo.get("rows"):  # not all there is: hardly asked for again
-        return list(_parts(view, ranges, room))
-    key = ("small", view.projection.leaves)
-    found: list[SmallFragments | Sequence[FragmentRows]] | None = memo.get(key)
-    if found is None:
-        if len(memo) > _KEPT:
-            memo.clear()
-        found = memo[key] = list(_parts(view, ranges, room))
-    return found
+    projection = run.source.projection
+    special = projection.has_extension_types or projection.blob_contents
+    suits = not special and suits_bulk_reads(projection.fields)
+    if len(ranges) < _MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
+        return [FragmentWindows(ranges)]
+    if large or not isinstance(ranges, AllRows):  # hardly cut that way again
+        return list(_cut(run.source, ranges, _LARGE if large else _USUAL))
+    parts = ranges.parts.get(projection.leaves)
+    if parts is None:
+        if len(ranges.parts) >= _MAX_PROJECTIONS:
+            ranges.parts.clear()
+        parts = ranges.parts[projection.leaves] = list(_cut(run.source, ranges, _USUAL))
+    return parts
 
 
-def _parts(
-    view: View, ranges: Sequence[FragmentRows], room: _Room
-) -> Iterator[SmallFragments | Sequence[FragmentRows]]:
-    wire = view.snapshot.manifest.fragment_wire
-    leaves = view.projection.leaves
+def _cut(
+    source: BoundProjection, ranges: Sequence[FragmentRows], capacity: _Capacity
+) -> Iterator[ScanPart]:
+    width = sum(value_bytes(field.to_arrow().type) for field in source.projection.fields) or 8
+    max_rows = capacity.decoded // width
     first, at, end = 0, 0, len(ranges)
     while at < end:
-        run = _run(wire, ranges, at, leaves, room)
-        if run is None:
-            at += 1
-            continue
-        if len(run.ranges) >= _FEWEST:
+        files = _run_of_files(source, ranges, at, capacity.stored, max_rows)
+        if len(files) >= _MIN_RUN_FRAGMENTS:
             if first < at:
-                yield ranges[first:at]
-            yield run
-            first = at + len(run.ranges)
-        at += len(run.ranges)
+                yield FragmentWindows(ranges[first:at])
+            first = at + len(files)
+            yield SmallFragments(ranges[at:first], files)
+        at += max(1, len(files))
     if first < end:
-        yield ranges[first:]
+        yield FragmentWindows(ranges[first:])
 
 
-def _run(
-    wire: Callable[[int], table_pb2.DataFragment],
+def _run_of_files(
+    source: BoundProjection,
     ranges: Sequence[FragmentRows],
     start: int,
-    leaves: frozenset[int],
-    room: _Room,
-) -> SmallFragments | None:
-    """The longest run of small fragments from a range on."""
-    fragment = wire(ranges[start].position)
-    head = _small_file(fragment, ranges[start], leaves)
-    if head is None:
-        return None
-    fields, columns = tuple(head.fields), tuple(head.column_indices)
-    whole = len(fields) == len(columns) == len(set(fields))
-    if not whole or not leaves <= {f for f, c in zip(fields, columns, strict=True) if c >= 0}:
-        return None
-    files, size, rows = [head], head.file_size_bytes, fragment.physical_rows
-    deleted = [fragment.HasField("deletion_file")]
-    for one in ranges[start + 1 : start + _MOST]:
-        fragment = wire(one.position)
-        file = _small_file(fragment, one, leaves)
-        if file is None or file.fields != head.fields:
+    max_bytes: int,
+    max_rows: int,
+) -> list[SingleFile]:
+    """The small files of the longest run from a range on."""
+    files: list[SingleFile] = []
+    size = rows = 0
+    for position, first, stop in ranges[start : start + _MAX_RUN_FRAGMENTS]:
+        file = small_file(source, position)
+        if file is None or first or stop != file.rows:
             break
-        size += file.file_size_bytes
-        rows += fragment.physical_rows
-        if size > room.size or rows > room.rows or file.column_indices != head.column_indices:
+        if not (file.layout == files[0].layout if files else has_columns(source, file)):
+            break
+        size += file.size
+        rows += file.rows
+        if files and (size > max_bytes or rows > max_rows):
             break
         files.append(file)
-        deleted.append(fragment.HasField("deletion_file"))
-    run = ranges[start : start + len(files)]
-    paths = [data_file_path(file.path) for file in files]
-    sizes = [file.file_size_bytes for file in files]
-    return SmallFragments(run, paths, sizes, deleted, fields, columns)
-
-
-def _small_file(
-    wire: table_pb2.DataFragment, rows: FragmentRows, leaves: frozenset[int]
-) -> table_pb2.DataFile | None:
-    """The one small file of a fragment of which all rows are read."""
-    files = wire.files
-    if len(files) != 1:
-        return None
-    if rows.start or rows.stop != wire.physical_rows:
-        return None
-    file = files[0]
-    size = file.file_size_bytes
-    most = MAX_BYTES
-    if size > most and len(leaves) == sum(column >= 0 for column in file.column_indices):
-        most = _WHOLE_BYTES
-    return None if not 0 < size <= most or file.HasField("base_id") else file
+    return files

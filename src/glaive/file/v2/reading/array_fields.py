@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
+from glaive.arrow.buffers import as_buffer, flags_of, inverse_permutation, items_of, pack_flags
 from glaive.arrow.build import all_null, list_array
 from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
 from glaive.encodings.arrays.list import List
@@ -96,9 +96,7 @@ class ArrayColumn:
             steps.append((at, page.encoding.take(page.source, part - self.starts[at])))
         if bool((order[1:] > order[:-1]).all()):
             return steps, None
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return steps, back
+        return steps, inverse_permutation(order)
 
 
 class NodeReader(Protocol):

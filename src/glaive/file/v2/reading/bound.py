@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import align_bits, join_bits, number_array
+from glaive.arrow.buffers import align_bits, inverse_permutation, join_bits, number_array
 from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.predicate import (
@@ -330,9 +330,7 @@ def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> Any:
     whole: Any = concat_arrays(pieces)
     if order is None:
         return whole
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return whole.take(number_array(back))
+    return whole.take(number_array(inverse_permutation(order)))
 
 
 class FileColumns:

@@ -1,4 +1,4 @@
-"""Sets of rows are the same as bits and as numbers."""
+"""Selections of rows are the same as bits, as flags and as numbers."""
 
 from __future__ import annotations
 
@@ -14,37 +14,67 @@ import glaive
 from glaive.arrow.buffers import align_bits, pack_flags
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.scan.deletions import LiveRows
-from glaive.scan.filter.rows import RowSet
+from glaive.scan.filter.rows import RowSelection
 
 START, ROWS = 5, 77
 
 Flags = st.lists(st.booleans(), min_size=ROWS, max_size=ROWS).map(np.array)
 
 
-def as_bits(flags: np.ndarray) -> RowSet:
-    return RowSet(START, START + ROWS, bits=pack_flags(flags))
+def as_bits(flags: np.ndarray) -> RowSelection:
+    return RowSelection(START, START + ROWS, bits=pack_flags(flags))
 
 
-def as_numbers(flags: np.ndarray) -> RowSet:
-    return RowSet(START, START + ROWS, numbers=np.flatnonzero(flags) + START)
+def as_numbers(flags: np.ndarray) -> RowSelection:
+    return RowSelection(START, START + ROWS, rows=np.flatnonzero(flags) + START)
+
+
+def as_flags(flags: np.ndarray) -> RowSelection:
+    return RowSelection(START, START + ROWS, flags=flags)
+
+
+WAYS = [as_bits, as_flags, as_numbers]
+
+
+@given(some=Flags, begin=st.integers(0, ROWS), end=st.integers(0, ROWS))
+@pytest.mark.parametrize("make", WAYS)
+def test_selected_rows_are_counted_listed_and_cut(make, some, begin, end) -> None:  # type: ignore[no-untyped-def]  # a maker of selections
+    rows = (np.flatnonzero(some) + START).tolist()
+    assert make(some).count == len(rows)
+    assert make(some).rows.tolist() == rows
+    assert make(some).offsets.tolist() == np.flatnonzero(some).tolist()
+    end = min(end, len(rows))
+    cut = make(some).cut(min(begin, end), end)
+    assert cut.rows.tolist() == rows[min(begin, end) : end]
+    assert cut.count == len(cut.rows)
+
+
+def test_without_further_word_all_rows_are_selected() -> None:
+    every = RowSelection(START, START + ROWS)
+    assert every.count == ROWS
+    assert every.rows.tolist() == list(range(START, START + ROWS))
+    assert every.intersect(as_numbers(np.arange(ROWS) < 3)).rows.tolist() == [5, 6, 7]
 
 
 @given(some=Flags, others=Flags)
-@pytest.mark.parametrize("one", [as_bits, as_numbers])
-@pytest.mark.parametrize("other", [as_bits, as_numbers])
-def test_what_two_sets_have_in_common(one, other, some, others) -> None:  # type: ignore[no-untyped-def]  # makers of sets
-    both = one(some).among(other(others))
+@pytest.mark.parametrize("one", WAYS)
+@pytest.mark.parametrize("other", WAYS)
+def test_what_two_selections_have_in_common(one, other, some, others) -> None:  # type: ignore[no-untyped-def]  # makers of selections
+    both = one(some).intersect(other(others))
     expected = (np.flatnonzero(some & others) + START).tolist()
     assert both.count == len(expected)
     assert both.rows.tolist() == expected
 
 
 @given(some=Flags, gone=Flags)
-@pytest.mark.parametrize("make", [as_bits, as_numbers])
-def test_deleted_rows_are_left_out(make, some, gone) -> None:  # type: ignore[no-untyped-def]  # a maker of sets
+@pytest.mark.parametrize("make", WAYS)
+def test_deleted_rows_are_left_out(make, some, gone) -> None:  # type: ignore[no-untyped-def]  # a maker of selections
     deleted = (np.flatnonzero(gone) + START).astype(np.uint32)
     live = LiveRows(np.concatenate([[1], deleted]).astype(np.uint32), START + ROWS + 9)
-    assert make(some).live(live).rows.tolist() == (np.flatnonzero(some & ~gone) + START).tolist()
+    assert (
+        make(some).without_deleted(live).rows.tolist()
+        == (np.flatnonzero(some & ~gone) + START).tolist()
+    )
 
 
 @given(flags=Flags, begin=st.integers(0, ROWS), count=st.integers(0, ROWS))

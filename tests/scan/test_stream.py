@@ -18,7 +18,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
 from glaive.scan.options import ScanOptions
-from glaive.scan.run.execute import rebatch
+from glaive.scan.run.stream import rebatch
 
 ROWS = 5000
 

@@ -1,0 +1,225 @@
+"""Parts of a plan: neighbouring ranges that are read in one way.
+
+Fragments are read window by window (:class:`FragmentWindows`), many small ones as one
+(:class:`glaive.scan.small.fragments.SmallFragments`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Final, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.capacity import in_parts
+from glaive.arrow.widths import has_known_width, value_bytes
+from glaive.scan.bound import BoundFragment
+from glaive.scan.filter.search import Search
+from glaive.scan.filter.selection import FragmentSelection, Selection
+from glaive.scan.plan import WINDOW_BYTES, FragmentRows, row_bytes, windows
+from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
+from glaive.types import ByteRange, RowRange
+
+__all__ = ["ColumnChunks", "FragmentWindows", "ScanPart"]
+
+R = TypeVar("R")
+
+ColumnChunks = tuple[int, Iterable[pa.Array]]
+"""Number of a column, and some of its chunks."""
+
+_INLINE_VALUES: Final = 64 * 1024
+_INLINE_SEARCHED_ROWS: Final = 32 * 1024
+"""Rows times columns of a scan, and rows of a filtered one, that are not worth a thread."""
+
+_JOB_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a piece of a page, about: several threads share a large page."""
+
+_SEARCHED_ROWS: Final = 512 * 1024
+"""Rows of a search: few enough to give every core some, many enough to be worth a take."""
+
+_DIRECT_ROWS: Final = 1024 * 1024
+"""The same where columns find the rows themselves, in less than a nanosecond each."""
+
+_SEARCHED_BYTES: Final = 64 * 1024 * 1024
+_FETCHED_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the columns of a search, mapped or fetched, if all rows passed."""
+
+_RELEASE_BYTES: Final = 64 * 1024 * 1024
+"""Decoded bytes after which streamed pages are taken out of this process's memory.
+
+The next scan must map them again, so this is a matter of memory against time.
+"""
+
+
+class ScanPart(Protocol):
+    """Neighbouring ranges of a plan, all read in the same way."""
+
+    @property
+    def ranges(self) -> Sequence[FragmentRows]:
+        """Physical rows, in the order of the plan."""
+
+    def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        """Live rows in bounded memory; no batch spans two fragments."""
+
+    def tables(
+        self, run: ScanRun, *, keep_dictionaries: bool
+    ) -> Iterator[pa.RecordBatch | pa.Table]:
+        """Live rows in the portions that are read; strings may keep their dictionaries."""
+
+    def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
+        """Live rows column by column: the chunks of each, in order."""
+
+    def filter(
+        self,
+        search: Search,
+        work: Callable[[Selection], R],
+        *,
+        stream: bool = False,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """What ``work`` makes of the rows that pass, selection by selection, in order.
+
+        ``window_rows`` are looked at at a time, at most.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentWindows:
+    """Fragments read window by window (a :class:`ScanPart`)."""
+
+    ranges: Sequence[FragmentRows]
+
+    @property
+    def rows(self) -> int:
+        """Physical rows."""
+        return sum(rows.stop - rows.start for rows in self.ranges)
+
+    def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        """See :class:`ScanPart`. Memory: the windows being decoded or waiting."""
+        schema = run.source.schema
+        consumed = 0
+        streaming: dict[int, BoundFragment] = {}
+        inline = self.rows * len(schema) <= _INLINE_VALUES
+        for bound, parts in self._windows(run, inline=inline):
+            for arrays in parts:
+                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield batch
+                consumed += batch.nbytes
+            streaming[bound.fragment.id] = bound
+            if consumed >= _RELEASE_BYTES:
+                for done in streaming.values():
+                    _release(done)
+                streaming.clear()
+                consumed = 0
+
+    def tables(self, run: ScanRun, *, keep_dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """See :class:`ScanPart`. Strings are decoded."""
+        return self.batches(run)
+
+    def columns(self, run: ScanRun) -> Iterator[ColumnChunks]:
+        """See :class:`ScanPart`. Column by column and page by page, where files are mapped."""
+        if run.source.projection.plain and run.is_mapped(self.ranges):
+            yield from run.map(
+                _read_pages, self._page_jobs(run), self.ranges, job_bytes=_JOB_BYTES, stream=False
+            )
+            return
+        for _, parts in self._windows(run, inline=False):
+            for arrays in parts:
+                yield from enumerate([array] for array in arrays)
+
+    def filter(
+        self,
+        search: Search,
+        work: Callable[[FragmentSelection], R],
+        *,
+        stream: bool = False,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """See :class:`ScanPart`. ``work`` is done on the threads that search."""
+
+        def job(window: tuple[BoundFragment, RowRange]) -> list[R]:
+            bound, (start, stop) = window
+            return [work(selection) for selection in search.find(bound, start, stop)]
+
+        results = search.run.map(
+            job,
+            self._searched(search, window_rows),
+            self.ranges,
+            job_bytes=_FETCHED_BYTES,
+            inline=self.rows <= _INLINE_SEARCHED_ROWS,
+            stream=stream,
+        )
+        for made in results:
+            yield from made
+
+    # ------------------------------------------------------------------- jobs
+
+    def _windows(
+        self, run: ScanRun, *, inline: bool
+    ) -> Iterable[tuple[BoundFragment, Iterable[list[pa.Array]]]]:
+        jobs = (
+            (bound, window)
+            for bound, start, stop in run.opened(self.ranges)
+            for window in windows(bound, start, stop)
+        )
+        return run.map(_read_window, jobs, self.ranges, job_bytes=WINDOW_BYTES, inline=inline)
+
+    def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
+        for bound, start, stop in run.opened(self.ranges):
+            for at, column in enumerate(bound.columns):
+                cuts = column.cuts()
+                if len(cuts) == 2:  # one page: the usual case
+                    cuts = np.array([start, stop])
+                else:
+                    cuts = np.unique(np.clip(cuts, start, stop))
+                kind = column.field.type
+                # Where the width is a guess, pieces cost more than threads bring: half as many.
+                size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
+                most = max(ALIGNED_ROWS, size // value_bytes(kind) // ALIGNED_ROWS * ALIGNED_ROWS)
+                for begin, end in pairwise(cuts.tolist()):
+                    step = most if end - begin >= 2 * most else end - begin
+                    for first in range(begin, end, step):
+                        yield bound, at, first, min(first + step, end)
+
+    def _searched(
+        self, search: Search, window_rows: int | None
+    ) -> Iterator[tuple[BoundFragment, RowRange]]:
+        """Windows in which rows are searched."""
+        rows = window_rows or (_DIRECT_ROWS if search.is_direct else _SEARCHED_ROWS)
+        for bound, first, stop in search.run.opened(self.ranges):
+            start = first
+            search.run.meter.count("fragments_scanned", 1)
+            size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
+            most = min(rows, size // max(1, row_bytes(bound)))
+            most = max(ALIGNED_ROWS, most // ALIGNED_ROWS * ALIGNED_ROWS)
+            while start < stop:
+                windows_left = -(-(stop - start) // most)
+                end = start + (stop - start) // windows_left
+                end = min(stop, -(-end // ALIGNED_ROWS) * ALIGNED_ROWS)
+                yield bound, RowRange(start, end)
+                start = end
+
+
+def _read_window(
+    job: tuple[BoundFragment, RowRange],
+) -> tuple[BoundFragment, Iterable[list[pa.Array]]]:
+    bound, (start, stop) = job
+    bound.expect("sequential")  # and that the files are whole: a window takes a while
+    return bound, in_parts(bound.read, start, stop)
+
+
+def _read_pages(job: tuple[BoundFragment, int, int, int]) -> ColumnChunks:
+    bound, at, start, stop = job
+    column, live = bound.columns[at], bound.live
+    read = column.read if live is None else partial(live.read, column)
+    return at, in_parts(read, start, stop)
+
+
+def _release(bound: BoundFragment) -> None:
+    for reader in bound.readers:
+        if reader.mapped:
+            reader.advise([ByteRange(0, reader.size)], "dontneed")

@@ -1,0 +1,95 @@
+"""One run of a scan, and where its work is done: inline, on the cores, or on the I/O threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from glaive.config import settings
+from glaive.io.pool import gather, ordered_map, worker_count
+from glaive.scan.bound import BoundFragment
+from glaive.scan.metrics import Meter
+from glaive.scan.options import ScanOptions
+from glaive.scan.plan import FragmentRows
+from glaive.scan.views import BoundProjection
+
+__all__ = ["ALIGNED_ROWS", "ScanRun"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_FETCHES_AHEAD: Final = 24
+"""Windows, or fragments to open, under way when they must be fetched.
+
+Bounds memory, not requests.
+"""
+
+ALIGNED_ROWS: Final = 4096
+"""Jobs within a page begin on multiples, where the chunks of most pages begin."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanRun:
+    """What a scan reads, its options, and what it did so far."""
+
+    source: BoundProjection
+    options: ScanOptions
+    meter: Meter = field(default_factory=Meter)
+
+    def is_mapped(self, ranges: Sequence[FragmentRows]) -> bool:
+        """Whether the files of a plan are mapped, by its first fragment."""
+        return not ranges or self.source.fragment(ranges[0].position).mapped
+
+    def opened(self, ranges: Sequence[FragmentRows]) -> Iterator[tuple[BoundFragment, int, int]]:
+        """The fragments of ranges, with their first row and the one behind the last.
+
+        Those that must be fetched are opened side by side, ahead.
+        """
+
+        def bind(rows: FragmentRows) -> tuple[BoundFragment, int, int]:
+            bound = self.source.fragment(rows.position)
+            bound.expect("sequential")
+            return bound, rows.start, rows.stop
+
+        if self.is_mapped(ranges):
+            return map(bind, ranges)
+        ahead = self.options.fragment_readahead or _FETCHES_AHEAD
+        return ordered_map(bind, ranges, ahead=ahead, workers=settings.io_concurrency)
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        jobs: Iterable[T],
+        ranges: Sequence[FragmentRows],
+        *,
+        job_bytes: int,
+        inline: bool = False,
+        stream: bool = True,
+    ) -> Iterable[R]:
+        """Apply ``work`` to jobs; results in order, unless the options say otherwise.
+
+        Parameters
+        ----------
+        ranges
+            Where the jobs are.
+        job_bytes
+            What a job holds in memory, about.
+        inline
+            Threads would cost more than they bring, if the files are mapped.
+        stream
+            Keep few results waiting; else all of them may be made before the first is used.
+        """
+        mapped = self.is_mapped(ranges)
+        if mapped and inline:
+            return map(work, jobs)
+        if mapped and not stream:
+            return gather(work, jobs)
+        ahead = self.options.windows_ahead(job_bytes, mapped=mapped)
+        return ordered_map(
+            work,
+            jobs,
+            ahead=ahead or (worker_count() + 1 if mapped else _FETCHES_AHEAD),
+            workers=None if mapped else settings.io_concurrency,
+            in_order=self.options.scan_in_order,
+        )
