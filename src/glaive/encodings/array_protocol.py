@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.fetch import chain, join
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.types import ByteRange, Where

@@ -21,7 +21,7 @@ from glaive.arrow.build import all_null, to_array
 from glaive.arrow.conditions import Condition, HasText, IsNull, IsOneOf
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.integer_ranges import word_test
-from glaive.encodings.protocol import Leaf
+from glaive.encodings.leaf import Leaf
 from glaive.errors import SchemaError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.fsst_search import TextTest

@@ -21,8 +21,9 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.miniblock.writer import encode_mini_page
-from glaive.encodings.protocol import EncodedPage, Layer, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.flat import Flat

@@ -25,9 +25,9 @@ from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, So
 from glaive.encodings.arrays.binary import Binary, offset_bits
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.fetch import chain, join
+from glaive.encodings.fetch import Fetch, chain, join
 from glaive.encodings.predicate import Matches, Probe, array_matches, match_array
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
-from glaive.encodings.fetch import join
+from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.predicate import Matches, Probe, array_matches
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 

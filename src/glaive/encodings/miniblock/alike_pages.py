@@ -21,13 +21,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.miniblock.chunk_table import MAX_CHUNK_VALUES
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
 from glaive.encodings.miniblock.layout import MiniBlockForm
 from glaive.encodings.miniblock.levels import LevelReader
 from glaive.encodings.pages.full_zip import FullZipPage
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import Layer, Leaf, PageReader
+from glaive.encodings.protocol import PageReader
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable as Plain

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import to_array
 from glaive.arrow.slices import count_bits
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import ChunkTable
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
 from glaive.encodings.miniblock.layout import MiniBlockForm
 from glaive.encodings.miniblock.levels import LevelReader
 from glaive.encodings.predicate import Matches, Probe, all_or_none, block_matches, joined_matches
-from glaive.encodings.protocol import Leaf, MiniChunks
+from glaive.encodings.protocol import MiniChunks
 from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.keep import Gone, keep_bits

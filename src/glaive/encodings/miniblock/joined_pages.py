@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunks import Items
 from glaive.encodings.miniblock.joined_table import TablePart, join_tables
 from glaive.encodings.pages.miniblock import MiniBlockPage, Opened
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes
+from glaive.encodings.protocol import PageBytes
 from glaive.errors import CorruptFileError
 
 __all__ = ["JoinedPages"]

@@ -7,8 +7,9 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.layers import LevelLimits, level_limits, read_layers
-from glaive.encodings.protocol import Layer, PageBytes, ValueEncoding
+from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.chunks import header_size

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Constant, FixedWidth
 from glaive.arrow.buffers import take_bits
 from glaive.arrow.slices import count_bits, slice_bits
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.layout import MiniBlockForm
-from glaive.encodings.protocol import Leaf, ValueEncoding
+from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat

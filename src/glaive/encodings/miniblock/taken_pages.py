@@ -11,12 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.alike_pages import AlikeValues
 from glaive.encodings.miniblock.chunk_table import MAX_CHUNK_VALUES, ChunkTable
 from glaive.encodings.miniblock.chunks import Items
 from glaive.encodings.miniblock.layout import MiniBlockForm
 from glaive.encodings.pages.miniblock import MiniBlockPage, Opened
-from glaive.encodings.protocol import Leaf, PageBytes
+from glaive.encodings.protocol import PageBytes
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array
 from glaive.kernels.zipped import gather_pieces

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.buffers import as_buffer, items_of, pack_flags
-from glaive.encodings.fetch import chain
+from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import read_layers
-from glaive.encodings.protocol import Fetch, Layer, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page, page_layout
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError

@@ -36,17 +36,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
 from glaive.encodings.predicate import Matches, Probe, leaf_matches
-from glaive.encodings.protocol import (
-    EncodedPage,
-    Fetch,
-    Layer,
-    Leaf,
-    PageBytes,
-    PageReader,
-    ValueEncoding,
-)
+from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.kernels._tier import as_array

@@ -28,16 +28,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import level_limits, read_layers
-from glaive.encodings.protocol import (
-    EncodedPage,
-    Fetch,
-    Layer,
-    Leaf,
-    PageBytes,
-    PageReader,
-    ValueEncoding,
-)
+from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.encodings.row_ranges import RowRuns, join_buffers
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError

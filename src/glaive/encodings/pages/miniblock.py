@@ -33,6 +33,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.slices import slice_block
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.miniblock.chunk_table import ChunkTable
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
@@ -41,7 +43,7 @@ from glaive.encodings.miniblock.layout import MiniBlockForm, joined_kin
 from glaive.encodings.miniblock.levels import NULL_BIT, LevelReader, empty_leaf
 from glaive.encodings.miniblock.lists import ListReader
 from glaive.encodings.predicate import Matches, Probe
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import page_layout
 from glaive.errors import RowIndexError
 from glaive.kernels.keep import Gone

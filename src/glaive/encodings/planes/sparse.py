@@ -26,19 +26,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
-from glaive.encodings.fetch import chain
+from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.sparse import ListSlots, Validity, bitmap_of
 from glaive.encodings.levels.sparse_layout import MAX_SLOTS, LayerForm
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.plane_protocol import SlotValues, StructuralPlane, ValuePlane, part_of
-from glaive.encodings.protocol import (
-    Fetch,
-    Layer,
-    Leaf,
-    PageBytes,
-    PageReader,
-    Slots,
-)
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import structural_plane
 from glaive.errors import CorruptFileError, RowIndexError
 

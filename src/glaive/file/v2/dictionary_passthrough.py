@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
-from glaive.encodings.protocol import Leaf
 from glaive.encodings.writing.dictionary import SURE_SHARE
 from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
 from glaive.file.v2.reading.columns import Node

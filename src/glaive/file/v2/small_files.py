@@ -21,9 +21,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.dictionaries import has_dictionary
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.alike_pages import AlikeChunks, AlikeValues, alike
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import GlaiveError
 from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.alike_pages import AlikeValues
 from glaive.encodings.miniblock.layout import MiniBlockForm
 from glaive.encodings.miniblock.taken_pages import TakenPages, take_values
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import Fetch, Leaf
 from glaive.errors import GlaiveError
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.unshred import unshred, unshred_flat

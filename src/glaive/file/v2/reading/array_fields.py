@@ -19,9 +19,8 @@ from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
 from glaive.arrow.build import all_null, list_array
 from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
 from glaive.encodings.arrays.list import List
-from glaive.encodings.fetch import chain, join
+from glaive.encodings.fetch import Fetch, chain, join
 from glaive.encodings.predicate import Probe, masked
-from glaive.encodings.protocol import Fetch
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.ends import Ends, Spans
 from glaive.kernels.match import list_rows

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import Condition
 from glaive.encodings.array_protocol import Source
 from glaive.encodings.arrays.binary import offset_bits
+from glaive.encodings.fetch import Fetch
 from glaive.encodings.memory import PAGE_BYTES
 from glaive.encodings.predicate import Probe, probe_entries, probe_for
-from glaive.encodings.protocol import Fetch
 from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.drive import drive

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import align_bits, join_bits, number_array
 from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.predicate import (
     Matches,
     Probe,
@@ -27,7 +29,7 @@ from glaive.encodings.predicate import (
     probe_entries,
     probe_for,
 )
-from glaive.encodings.protocol import Fetch, Leaf, PageReader
+from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.drive import chain, drive, join
 from glaive.file.protocol import Entries, Searchable

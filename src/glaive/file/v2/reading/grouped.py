@@ -12,7 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
+from glaive.encodings.protocol import PageBytes, PageReader
 
 __all__ = ["GroupedPage"]
 
