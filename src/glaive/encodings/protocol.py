@@ -24,9 +24,9 @@ Specification: ``docs/format/encodings.md`` and ``docs/format/pages.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,14 +46,25 @@ if TYPE_CHECKING:
     from glaive.kernels.match import WordTest
 
 __all__ = [
+    "NO_RANGES",
     "EncodedBlocks",
     "EncodedChunks",
     "EncodedPage",
+    "MemoryRanges",
     "MiniChunks",
     "PageBytes",
+    "PageParts",
     "PageReader",
+    "PageSignature",
     "ValueEncoding",
 ]
+
+P = TypeVar("P")
+
+MemoryRanges = NDArray[np.int64]
+"""Address and size of ranges in memory, shape ``(n, 2)``."""
+
+NO_RANGES: MemoryRanges = np.empty((0, 2), np.int64)
 
 
 @dataclass(slots=True)
@@ -256,6 +267,53 @@ class PageBytes:
     where: Where
 
 
+@dataclass(frozen=True, slots=True)
+class PageParts(Generic[P]):
+    """Pages with equal signatures in one piece of memory, to be read as one.
+
+    Parameters
+    ----------
+    pages, which
+        What the pages are: page i says what ``pages[which[i]]`` says, wherever that lies.
+    data, starts, sizes
+        Buffer b of page i is ``data[starts[i, b] : starts[i, b] + sizes[i, b]]``, int64; the
+        caller has checked that it lies within ``data``.
+    where, where_of
+        The place of all, and of page i, for messages.
+    """
+
+    pages: Sequence[P]
+    which: NDArray[np.int64]
+    data: pa.Buffer
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    where: Where
+    where_of: Callable[[int], Where]
+
+    def each(self, number: Callable[[P], int]) -> NDArray[np.int64]:
+        """A number of every page."""
+        return np.array([number(page) for page in self.pages], np.int64)[self.which]
+
+    def only(self, at: int) -> PageParts[P]:
+        """Page ``at`` alone."""
+        where, none = self.where_of(at), np.zeros(1, np.int64)
+        page, row = [self.pages[self.which[at]]], slice(at, at + 1)
+        return PageParts(
+            page, none, self.data, self.starts[row], self.sizes[row], where, lambda _: where
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PageSignature:
+    """What pages that can be read as one have in common: equal for pages that go together.
+
+    ``join`` makes the reader of such pages; it reads nothing yet.
+    """
+
+    key: Hashable
+    join: Callable[[PageParts[Any]], PageReader] = field(compare=False)
+
+
 class PageReader(ABC):
     """One page of one column, parsed from its layout message. Immutable once loaded.
 
@@ -268,9 +326,6 @@ class PageReader(ABC):
 
     rows: int
 
-    kin: object = None
-    """Neighbouring pages with equal kin, other than None, can be read as one; see ``join``."""
-
     cuts: Sequence[int] = ()
     """Rows inside the page, ascending, at which a reader of all of it should cut."""
 
@@ -280,14 +335,12 @@ class PageReader(ABC):
         return PAGE_BYTES
 
     @classmethod
-    def join(cls, pages: Sequence[Any]) -> PageReader:
-        """Read pages of this class, neighbours of equal kin, as one. Reads nothing yet."""
-        raise TypeError(f"pages of layout {cls.wire_name!r} are not read as one")
-
-    @classmethod
-    @abstractmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
-        """Parse the layout's own wire message; check what can be checked without bytes."""
+        """Parse the layout's own wire message; check what can be checked without bytes.
+
+        Readers that are made of other pages have no message, and keep the default, which refuses.
+        """
+        raise TypeError(f"{cls.__name__} is no layout of the wire: it is made of other pages")
 
     def with_values(self, end: int) -> PageReader:
         """The page, read as what it describes where that lies elsewhere, before ``end``."""
@@ -300,6 +353,29 @@ class PageReader(ABC):
     @abstractmethod
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
         """The rows at these positions of the page, any order, repeats allowed."""
+
+    def page_signature(self) -> PageSignature | None:
+        """What pages must have in common with this one to be read as one with it.
+
+        None, the default, for a page that is read alone.
+        """
+        return None
+
+    def opening_ranges(self) -> MemoryRanges:
+        """What a mapped page reads whole before any row; empty once it did."""
+        return NO_RANGES
+
+    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
+        """What a take of these rows, ascending, reads of a mapped page beside that.
+
+        None, the default, where it is not known. Reads what :meth:`opening_ranges` names.
+
+        Raises
+        ------
+        CorruptFileError
+            That is damaged.
+        """
+        return None
 
     def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
         """Which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.

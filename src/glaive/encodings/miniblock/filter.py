@@ -14,7 +14,7 @@ from glaive.arrow.slices import count_bits
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import ChunkTable
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.layout import MiniBlockForm
+from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import LevelReader
 from glaive.encodings.predicate import Matches, Probe, all_or_none, block_matches, joined_matches
 from glaive.encodings.protocol import MiniChunks
@@ -47,7 +47,7 @@ class Loaded(Protocol):
 
 
 def find_in_chunks(
-    form: MiniBlockForm,
+    layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     rows: tuple[int, int],
@@ -64,10 +64,10 @@ def find_in_chunks(
         The first row, and the one behind the last.
     """
     by_entry = small.items is not None and probe.every is None
-    by_text = not by_entry and isinstance(form.value, Fsst) and probe.text is not None
+    by_text = not by_entry and isinstance(layout.value, Fsst) and probe.text is not None
     if not (by_entry or by_text or probe.any_width):
         return None
-    if probe.words is not None and not by_entry and probe.words.bits != form.value.number_bits:
+    if probe.words is not None and not by_entry and probe.words.bits != layout.value.number_bits:
         return None
     table = small.table
     ids = slice(table.find_one(rows[0]), table.find_one(rows[1] - 1) + 1)
@@ -76,8 +76,8 @@ def find_in_chunks(
     total = table.firsts.item(ids.stop) - first
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     validity = None
-    if form.definition is not None:
-        validity = _validity(form, small, data, headers, counts, total)
+    if layout.definition is not None:
+        validity = _validity(layout, small, data, headers, counts, total)
     found: pa.Buffer | None
     nulls = False
     if probe.every is not None:
@@ -86,17 +86,17 @@ def find_in_chunks(
         pieces = small.chunks.pieces_of(headers)
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
         if by_entry:
-            asked = _ask(form, small, probe, where)
+            asked = _ask(layout, small, probe, where)
             if asked is None:
                 return None
             nulls = asked.nulls
-            found = _match(form, chunks, asked.indices)
-        elif isinstance(form.value, Fsst) and probe.text is not None:
-            found = form.value.match_text(chunks, probe.text)
+            found = _match(layout, chunks, asked.indices)
+        elif isinstance(layout.value, Fsst) and probe.text is not None:
+            found = layout.value.match_text(chunks, probe.text)
         elif probe.words is not None:
-            found = _match(form, chunks, probe.words)
+            found = _match(layout, chunks, probe.words)
         else:
-            found = block_matches(form.value.decode_mini(chunks), probe, where)
+            found = block_matches(layout.value.decode_mini(chunks), probe, where)
         if found is None:
             return None
     if validity is not None and not by_entry:
@@ -104,13 +104,13 @@ def find_in_chunks(
     return Matches(joined_matches(found, validity, total, nulls=nulls), rows[0] - first)
 
 
-def _match(form: MiniBlockForm, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
-    if form.value.number_bits != test.bits:
+def _match(layout: MiniBlockLayout, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+    if layout.value.number_bits != test.bits:
         return None
-    found = form.value.match_mini(chunks, test)
+    found = layout.value.match_mini(chunks, test)
     if found is not None:
         return found
-    block = form.value.decode_mini(chunks)
+    block = layout.value.decode_mini(chunks)
     if not isinstance(block, FixedWidth) or block.bits != test.bits:
         return None
     return match_pieces(
@@ -119,7 +119,7 @@ def _match(form: MiniBlockForm, chunks: MiniChunks, test: WordTest) -> pa.Buffer
 
 
 def keep_in_chunks(
-    form: MiniBlockForm,
+    layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     rows: tuple[int, int],
@@ -139,21 +139,21 @@ def keep_in_chunks(
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     pieces = small.chunks.pieces_of(headers)
     chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
-    values = form.value.keep_mini(chunks, rows[0] - first, gone)
+    values = layout.value.keep_mini(chunks, rows[0] - first, gone)
     if values is None:
         return None
     validity = None
-    if form.definition is not None:
+    if layout.definition is not None:
         total = table.firsts.item(ids.stop) - first
-        validity = _validity(form, small, data, headers, counts, total)
+        validity = _validity(layout, small, data, headers, counts, total)
         if validity is not None:
             validity = keep_bits(validity, rows[0] - first, gone)
     nulls = 0 if validity is None else gone.kept - count_bits(validity, gone.kept)
-    return Leaf(values, gone.kept, gone.kept, form.layers, None, None, validity, nulls)
+    return Leaf(values, gone.kept, gone.kept, layout.layers, None, None, validity, nulls)
 
 
 def _validity(
-    form: MiniBlockForm,
+    layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     headers: ChunkHeaders,
@@ -161,16 +161,16 @@ def _validity(
     total: int,
 ) -> pa.Buffer | None:
     """The bitmap of all values of some chunks, None without nulls."""
-    leaf = Leaf(None, total, total, form.layers)
+    leaf = Leaf(None, total, total, layout.layers)
     small.levels.read_flat(leaf, data, headers, counts, 0)
     if leaf.definition is None:
         return leaf.validity
     return validity_from_levels(leaf.definition, slot_max=1, null_level=1)[0]
 
 
-def _ask(form: MiniBlockForm, small: Loaded, probe: Probe, where: Where) -> Asked | None:
+def _ask(layout: MiniBlockLayout, small: Loaded, probe: Probe, where: Where) -> Asked | None:
     """Which indices pass; None for indices of no known width."""
-    asked, items, bits = small.asked, small.items, form.value.number_bits
+    asked, items, bits = small.asked, small.items, layout.value.number_bits
     if asked is not None and asked.probe.same(probe):
         return asked
     if items is None or bits not in (8, 16, 32, 64):

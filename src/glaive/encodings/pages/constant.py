@@ -40,7 +40,14 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
 from glaive.encodings.predicate import Matches, Probe, leaf_matches
-from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader, ValueEncoding
+from glaive.encodings.protocol import (
+    NO_RANGES,
+    EncodedPage,
+    MemoryRanges,
+    PageBytes,
+    PageReader,
+    ValueEncoding,
+)
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.kernels._tier import as_array
@@ -147,6 +154,17 @@ class ConstantPage(PageReader):
         """Test the one value."""
         leaf = self.read(start, stop)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self.page.where)
+
+    def opening_ranges(self) -> MemoryRanges:
+        """All buffers."""
+        buffers = None if self.loaded is not None else self.page.at_hand
+        if not buffers:
+            return NO_RANGES
+        return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
+
+    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges:
+        """Nothing beside."""
+        return NO_RANGES
 
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
         if self.loaded is not None:

@@ -21,6 +21,7 @@ Specification: "Full-zip pages" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,9 +32,18 @@ from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import level_limits, read_layers
-from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader, ValueEncoding
+from glaive.encodings.plain_run import PlainRun
+from glaive.encodings.protocol import (
+    EncodedPage,
+    MemoryRanges,
+    PageBytes,
+    PageReader,
+    PageSignature,
+    ValueEncoding,
+)
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.encodings.row_ranges import RowRuns, join_buffers
+from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.kernels._tier import as_array
 from glaive.kernels.levels import validity_from_levels
@@ -140,6 +150,21 @@ class FullZipPage(PageReader):
         index = as_array(at_hand[1], f"<u{self.index_width}")
         starts, stops = index[rows].astype(np.int64), index[rows + 1].astype(np.int64)
         return self._leaf(unzip(at_hand[0], starts, stops, self.form, self.page.where), count)
+
+    def take_ranges(self, rows: Rows) -> MemoryRanges | None:
+        """The entries of the rows, where all have one size."""
+        at_hand = self.page.at_hand
+        if at_hand is None or self.index_width:
+            return None
+        stride = self.form.stride
+        return np.stack([at_hand[0].address + stride * rows, np.full(len(rows), stride)], axis=1)
+
+    def page_signature(self) -> PageSignature | None:
+        """Plain values of one width, without levels."""
+        if self.index_width or self.form.control or not isinstance(self.values, Flat):
+            return None
+        width, values, layers = self.form.width, self.values, self.layers
+        return PageSignature((width, values, layers), partial(PlainRun, width, values, layers))
 
     def _fetch(self, rows: Rows) -> Fetch[Leaf] | Leaf:
         """Ask for just the bytes of some rows, after their entries in the row index."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -126,11 +126,6 @@ class SparsePage(PageReader):
     def nbytes(self) -> int:
         """Bytes of memory of the structure; an estimate."""
         return page_bytes(0, sum(part.size for part in self._page.ranges))
-
-    @classmethod
-    def from_wire(cls, message: Any, page: PageBytes) -> Self:
-        """Refuse: a structure alone is no page."""
-        raise TypeError("a page with sparse structure is opened with its values")
 
     # ------------------------------------------------------------------ entry points
 

@@ -21,6 +21,7 @@ from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
+from glaive.encodings.miniblock.page_run import join_mapped
 from glaive.encodings.predicate import (
     Matches,
     Probe,
@@ -46,9 +47,6 @@ __all__ = ["Column", "FieldColumns", "FileColumns"]
 COLUMN_BYTES = 512
 """Bytes of memory of a column beside its pages."""
 
-MOST_JOINED = 1024
-"""Pages that are read as one at most: the first use of any loads the tables of all."""
-
 
 class Column:
     """One physical column: its pages, and the row each begins at.
@@ -59,7 +57,7 @@ class Column:
     __slots__ = ("__weakref__", "cuts", "pages", "starts", "where")
 
     def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
-        self.pages = _joined([page for page in pages if page.rows])
+        self.pages = join_mapped([page for page in pages if page.rows])
         self.where = where
         self.starts = [0]
         self.cuts: list[int] = []
@@ -101,19 +99,6 @@ class Column:
                 "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
             )
         return Column([GroupedPage(page, size) for page in self.pages], self.where)
-
-
-def _joined(pages: list[PageReader]) -> list[PageReader]:
-    """Read neighbours of equal kin as one page."""
-    found: list[PageReader] = []
-    at = 0
-    while at < len(pages):
-        kin, end = pages[at].kin, at + 1
-        while kin is not None and end < min(at + MOST_JOINED, len(pages)) and pages[end].kin == kin:
-            end += 1
-        found.append(pages[at] if end == at + 1 else pages[at].join(pages[at:end]))
-        at = end
-    return found
 
 
 class FieldColumns(Searchable):
@@ -376,7 +361,8 @@ class FileColumns:
             return False
         from glaive.file.v2.announce import announce_rows
 
-        return announce_rows([one for column in self.columns for one in column.physical], rows)
+        physical = [part for column in self.columns for part in column.physical]
+        return announce_rows([(part.starts, part.pages) for part in physical], rows)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
