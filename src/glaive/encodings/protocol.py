@@ -40,10 +40,10 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.predicate import Matches, Probe
+    from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings21_pb2 as pb
     from glaive.kernels.keep import Gone
-    from glaive.kernels.match import WordTest
+    from glaive.kernels.match import IntegerRanges
 
 __all__ = [
     "NO_RANGES",
@@ -182,7 +182,7 @@ class ValueEncoding(ABC):
         np.cumsum(chunks.counts[:-1], out=first[1:])
         return take_block(block, first[chunk] + index)
 
-    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+    def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Which values of all chunks pass, one bit each without gaps.
 
         None, the default, when they are better decoded first. Override where chunks can be
@@ -377,7 +377,7 @@ class PageReader(ABC):
         """
         return None
 
-    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
 
         For pages of columns that are not nested. None when there is no quicker way than to

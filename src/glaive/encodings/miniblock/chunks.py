@@ -150,7 +150,7 @@ class ChunkReader:
         slot: NDArray[np.int64],
         index: NDArray[np.int64],
     ) -> Block:
-        """Value ``index[i]`` of chunk ``slot[i]`` for every i."""
+        """Value ``index[i]`` of chunk ``slot[i]`` for every i; ``items`` as for :meth:`decode`."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
         block = self._layout.value.take_mini(chunks, slot, index)
         return block if items is None else self._resolve(block, items.of(slot), None)

@@ -112,8 +112,8 @@ class ListReader:
     ) -> RowCut:
         """The rows ``start`` to ``stop`` out of the chunks ``ids``, which hold them."""
         rows = _index(table)
-        found = self._decode(data, starts, table, ids)
-        rep, definition, max_rep = found.rep, found.definition, self._layout.limits.max_rep
+        decoded = self._decode(data, starts, table, ids)
+        rep, definition, max_rep = decoded.rep, decoded.definition, self._layout.limits.max_rep
         visible = int(table.firsts[ids.stop] - table.firsts[ids.start])
         first = int(rows.starts[ids.start])
         begin, end = 0, len(rep)
@@ -121,20 +121,20 @@ class ListReader:
             begin = find_row(rep, max_rep, start - first)
         if stop != rows.starts[ids.stop] or rows.enters[ids.stop]:
             # It lies in the last chunk: rows that go on from there are not wanted.
-            at = int(found.firsts[-1]) if len(found.firsts) else 0
+            at = int(decoded.firsts[-1]) if len(decoded.firsts) else 0
             nth = stop - int(rows.starts[ids.stop - 1])
             end = at + find_row(rep[at:], max_rep, nth)
         if begin == 0 and end == len(rep):
-            return RowCut(rep, definition, 0, visible, found.pieces)
+            return RowCut(rep, definition, 0, visible, decoded.pieces)
         cut = rep[begin:end]
         if definition is None:
-            return RowCut(cut, None, begin, end - begin, found.pieces)
+            return RowCut(cut, None, begin, end - begin, decoded.pieces)
         if self._all_visible:
-            return RowCut(cut, definition[begin:end], begin, end - begin, found.pieces)
+            return RowCut(cut, definition[begin:end], begin, end - begin, decoded.pieces)
         top = self._layout.limits.visible_def
         before = int(np.count_nonzero(definition[:begin] <= top))
         after = int(np.count_nonzero(definition[end:] <= top))
-        return RowCut(cut, definition[begin:end], before, visible - before - after, found.pieces)
+        return RowCut(cut, definition[begin:end], before, visible - before - after, decoded.pieces)
 
     def _decode(
         self, data: pa.Buffer, starts: Int64s, table: ChunkTable, ids: slice | Int64s
@@ -142,7 +142,7 @@ class ListReader:
         """All levels of the chunks; they agree with the chunk table."""
         index = _index(table)
         if self._page is not None and isinstance(ids, slice):
-            found = read_levels(
+            levels = read_levels(
                 data,
                 starts,
                 table.sizes[ids],
@@ -151,9 +151,9 @@ class ListReader:
                 index.enters[ids],
                 self._page,
             )
-            if found is not None:
-                pieces = ValuePieces(found.starts, found.sizes)
-                return _Chunks(found.rep, found.definition, found.firsts, pieces)
+            if levels is not None:
+                pieces = ValuePieces(levels.starts, levels.sizes)
+                return _Chunks(levels.rep, levels.definition, levels.firsts, pieces)
         headers = self._chunks.headers(data, starts, table.sizes[ids])
         counts, row_starts = table.counts[ids], index.starts[:-1][ids]
         row_counts = index.starts[1:][ids] - row_starts
@@ -223,7 +223,7 @@ class ListReader:
         """
         index = _index(table)
         if self._page is not None:
-            found = pick_levels(
+            picked = pick_levels(
                 data,
                 starts,
                 table.sizes,
@@ -235,9 +235,9 @@ class ListReader:
                 self._page,
                 order,
             )
-            if found is not None:
-                pieces = ValuePieces(found.starts, found.sizes)
-                return RowPick(found.rep, found.definition, found.slots, found.places, pieces)
+            if picked is not None:
+                pieces = ValuePieces(picked.starts, picked.sizes)
+                return RowPick(picked.rep, picked.definition, picked.slots, picked.places, pieces)
         if order is not None:
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))

@@ -17,11 +17,11 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.filter import Asked, find_in_chunks, keep_in_chunks
+from glaive.encodings.miniblock.filter import Evaluated, find_in_chunks, keep_in_chunks
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import NULL_BIT, LevelReader, empty_leaf
 from glaive.encodings.miniblock.lists import ListReader
-from glaive.encodings.predicate import Matches, Probe
+from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
 from glaive.kernels.keep import Gone
@@ -55,7 +55,7 @@ class Opened:
     chunks: ChunkReader
     levels: LevelReader
     lists: ListReader | None
-    asked: Asked | None = None
+    evaluated: Evaluated | None = None
 
     @classmethod
     def of_pages(
@@ -127,13 +127,13 @@ class MiniBlockReader(PageReader):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=False)
 
-    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the chunks of a mapped page without lists, one by one in the cache."""
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
             return None
         small, rows = self.opened(at_hand), (start, stop)
-        return find_in_chunks(layout, small, at_hand[1], rows, probe, self.page.where)
+        return find_in_chunks(layout, small, at_hand[1], rows, predicate, self.page.where)
 
     def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
         """Decode the chunks of a mapped page without lists, and copy what stays of each."""
@@ -314,7 +314,8 @@ class MiniBlockReader(PageReader):
         headers = small.chunks.headers(data, starts, table.sizes[ids])
         counts = table.counts[ids]
         pieces = small.chunks.pieces_of(headers)
-        values = small.chunks.pick(data, pieces, counts, small.items, slot, index)
+        items = None if small.items is None else small.items.of(ids)
+        values = small.chunks.pick(data, pieces, counts, items, slot, index)
         leaf = Leaf(values, len(slot), len(slot), self.layout.layers)
         if self.layout.definition is not None:
             position = (np.cumsum(counts) - counts)[slot] + index

@@ -124,8 +124,8 @@ class BlobPage(PageReader):
             self._set_nulls(leaf, positions, null)
             positions = np.where(null, np.uint64(0), positions)
         if self._end is None:
-            members = [np.ascontiguousarray(one) for one in (positions, sizes)]
-            blocks = [FixedWidth(as_buffer(one), 64, len(one)) for one in members]
+            members = [np.ascontiguousarray(part) for part in (positions, sizes)]
+            blocks = [FixedWidth(as_buffer(part), 64, len(part)) for part in members]
             leaf.values = Struct(tuple(blocks), inner.rows)
             return leaf
         ranges = value_ranges(positions, sizes, self._end, self._where, distinct)

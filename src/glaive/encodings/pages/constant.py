@@ -39,7 +39,7 @@ from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
-from glaive.encodings.predicate import Matches, Probe, leaf_matches
+from glaive.encodings.predicate import PagePredicate, RowBits, leaf_matches
 from glaive.encodings.protocol import (
     NO_RANGES,
     EncodedPage,
@@ -150,10 +150,10 @@ class ConstantPage(PageReader):
 
         return self._with(pick)
 
-    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the one value."""
         leaf = self.read(start, stop)
-        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self.page.where)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self.page.where)
 
     def opening_ranges(self) -> MemoryRanges:
         """All buffers."""

@@ -207,12 +207,12 @@ class FullZipPage(PageReader):
                 where=self.page.where,
             )
         zipped = unzip(buffers[0], bounds[:-1], bounds[1:], self.form, self.page.where)
-        found = (zipped.entries, zipped.visible)
-        if stop - start == self.rows and found != (self.num_items, self.num_visible_items):
+        counts = (zipped.entries, zipped.visible)
+        if stop - start == self.rows and counts != (self.num_items, self.num_visible_items):
             raise CorruptFileError(
                 "zipped entries",
                 expected=f"{self.num_items} items, {self.num_visible_items} visible",
-                found=f"{found[0]} items, {found[1]} visible",
+                found=f"{counts[0]} items, {counts[1]} visible",
                 where=self.page.where,
             )
         return self._leaf(zipped, stop - start)

@@ -23,12 +23,12 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.page_run import join_mapped
 from glaive.encodings.predicate import (
-    Matches,
-    Probe,
+    PagePredicate,
+    RowBits,
+    entry_predicate,
     leaf_matches,
     masked,
-    probe_entries,
-    probe_for,
+    page_predicate,
 )
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError, RowIndexError
@@ -208,57 +208,59 @@ class FieldColumns(Searchable):
 
     def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(probe_for(condition, self._node.type), start, stop)
+        return self._search(page_predicate(condition, self._node.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """``find`` by a test that is to be made once per distinct value."""
-        return self._search(probe_entries(passing, self._node.type), start, stop)
+        return self._search(entry_predicate(passing, self._node.type), start, stop)
 
-    def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
-        parts = self._matches(probe, start, stop)
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> NDArray[np.int64] | None:
+        parts = self._matches(predicate, start, stop)
         if parts is None:
             return None
-        found = [
+        rows = [
             list_rows(matches.bits, matches.begin, count, first) for matches, first, count in parts
         ]
-        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+        return rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, np.int64), *rows])
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
-        parts = self._matches(probe_for(condition, self._node.type), start, stop)
+        parts = self._matches(page_predicate(condition, self._node.type), start, stop)
         if parts is None:
             return None
         bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
         return bits[0] if len(bits) == 1 else join_bits(bits, [count for _, _, count in parts])
 
     def _matches(
-        self, probe: Probe, start: int, stop: int
-    ) -> list[tuple[Matches, int, int]] | None:
-        """What a probe says page by page, with the first row and the rows of each."""
+        self, predicate: PagePredicate, start: int, stop: int
+    ) -> list[tuple[RowBits, int, int]] | None:
+        """The rows that pass, page by page, with the first row and the rows of each."""
         self._check_range(start, stop)
         if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
             return None
-        found: list[tuple[Matches, int, int]] = []
+        parts: list[tuple[RowBits, int, int]] = []
         cuts = self._cuts
         at = bisect_right(cuts, start) - 1
         while start < stop:
             end = min(stop, cuts[at + 1])
-            matches = self._search_page(probe, at, start - cuts[at], end - cuts[at])
+            matches = self._search_page(predicate, at, start - cuts[at], end - cuts[at])
             if matches is None:
-                if not found:
+                if not parts:
                     return None
-                matches = masked(self.read(start, end), probe)
-            found.append((matches, start, end - start))
+                matches = masked(self.read(start, end), predicate)
+            parts.append((matches, start, end - start))
             start, at = end, at + 1
-        return found
+        return parts
 
-    def _search_page(self, probe: Probe, at: int, start: int, stop: int) -> Matches | None:
+    def _search_page(
+        self, predicate: PagePredicate, at: int, start: int, stop: int
+    ) -> RowBits | None:
         page = self._pages[at]
-        matches = page.find(probe, start, stop)
-        if matches is not None or not probe.any_width:
+        matches = page.find(predicate, start, stop)
+        if matches is not None or not predicate.any_width:
             return matches
         leaf = page.read(start, stop)
-        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self._where)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
     def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
         """``read`` without the rows that are gone, of one page; see ``Searchable``."""
