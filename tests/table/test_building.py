@@ -242,9 +242,9 @@ def test_a_rewrite_moves_coverage_where_all_was_covered() -> None:
     groups = [(frozenset({0, 1}), frozenset({8})), (frozenset({5, 6}), frozenset({9}))]
     assert covers(remap([entry], groups, [], keeps_all=True)) == [[5, 8]]
     assert covers(remap([entry], groups, [], keeps_all=False)) == [[0, 1, 5]]
-    anew = table_pb2.Transaction.Rewrite.RewrittenIndex(new_index_version=3)
-    anew.old_id.uuid, anew.new_id.uuid = entry.uuid.uuid, b"n" * 16
-    (moved,) = remap([entry], groups, [anew], keeps_all=False)
+    rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex(new_index_version=3)
+    rewritten.old_id.uuid, rewritten.new_id.uuid = entry.uuid.uuid, b"n" * 16
+    (moved,) = remap([entry], groups, [rewritten], keeps_all=False)
     assert covers([moved]) == [[5, 8]]
     assert (moved.uuid.uuid, moved.index_version, moved.name) == (b"n" * 16, 3, "a_idx")
 

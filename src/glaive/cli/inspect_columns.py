@@ -48,8 +48,10 @@ def with_columns(
 
 
 def _of_file(layout: FileLayout, names: Sequence[str]) -> FileLayout:
-    kept = [one for one in layout.columns if any(_is_below(one.path, name) for name in names)]
-    left = [one for one in layout.columns if one not in kept]
+    kept = [
+        column for column in layout.columns if any(_is_below(column.path, name) for name in names)
+    ]
+    left = [column for column in layout.columns if column not in kept]
     others = (*layout.others, *_extents(place for one in left for place in one.places()))
     return replace(layout, columns=tuple(kept), others=others)
 

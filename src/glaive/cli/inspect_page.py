@@ -107,8 +107,8 @@ def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
             "columns": len(layout.schema),
             "files": layout.num_files,
             "fragments": [
-                [one.id, one.rows, one.deletions.rows if one.deletions else 0]
-                for one in layout.fragments
+                [fragment.id, fragment.rows, fragment.deletions.rows if fragment.deletions else 0]
+                for fragment in layout.fragments
             ],
         }
     groups = list(GROUPS)
@@ -145,8 +145,13 @@ def _file(
         "sections": buffers(layout.sections),
         "gaps": buffers(layout.gaps()),
         "columns": [
-            [one.path, one.type, [page(place) for place in one.pages], buffers(one.buffers)]
-            for one in layout.columns
+            [
+                column.path,
+                column.type,
+                [page(place) for place in column.pages],
+                buffers(column.buffers),
+            ]
+            for column in layout.columns
         ],
     }
 

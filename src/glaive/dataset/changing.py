@@ -110,7 +110,7 @@ class Changing(Reading):
 
         Notes
         -----
-        The rows are written anew with all columns, at the end of the dataset.
+        The rows are rewritten with all columns, at the end of the dataset.
         """
         from glaive.dataset.rows.retry import with_retries
         from glaive.dataset.rows.update import update_where

@@ -225,7 +225,7 @@ class OpenedVersion:
         return snapshot(self.store)
 
     def io_stats_incremental(self) -> IOStats:
-        """What was read and written since the last call; counting begins anew."""
+        """What was read and written since the last call; counting starts again."""
         return incremental(self.store)
 
 

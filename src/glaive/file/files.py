@@ -190,7 +190,9 @@ class LanceFileReader:
     def file_statistics(self) -> FileStatistics:
         """Pages and bytes per physical column."""
         columns = self.metadata().columns
-        return FileStatistics([ColumnStatistics(one.num_pages, one.size) for one in columns])
+        return FileStatistics(
+            [ColumnStatistics(column.num_pages, column.size) for column in columns]
+        )
 
     def _v2(self) -> FileV2:
         if not isinstance(self._file, FileV2):

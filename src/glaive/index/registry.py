@@ -59,4 +59,4 @@ def kind_by_files(names: Iterable[str]) -> IndexKind | None:
     """The kind that has one of these files, and no other kind has it."""
     present = frozenset(names)
     kinds = index_kinds().values()
-    return next((one for one in kinds if one.marker and one.marker in present), None)
+    return next((kind for kind in kinds if kind.marker and kind.marker in present), None)

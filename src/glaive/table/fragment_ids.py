@@ -68,7 +68,7 @@ def new_fragments(
     version
         The version being made: the rows are created and last changed in it.
     keep_ids
-        Whether ids other than 0 stay as they are, else all are given anew.
+        Whether ids other than 0 stay as they are, else all are assigned again.
     created
         Version in which the rows with these ids were created; when omitted, this one.
     """
@@ -162,7 +162,7 @@ def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]
     if missing.any():
         raise NotFoundError(
             f"the transaction changes fragment {wanted[missing][0]}, which version "
-            f"{base.version} of {base.where} does not have. Make it anew for this version."
+            f"{base.version} of {base.where} does not have. Repeat it for this version."
         )
     return found
 

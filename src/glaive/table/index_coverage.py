@@ -178,24 +178,24 @@ def remap(
     groups
         Old and new fragments. Where an index covered all the old ones, it covers the new.
     rewritten
-        Indices that were made anew for the new row addresses.
+        Indices that were rebuilt for the new row addresses.
     keeps_all
         Whether row ids outlive a rewrite: indices that hold ids, not addresses, stay right.
     mapped
-        Whether there is a map of where rows went, for indices that were not made anew.
+        Whether there is a map of where rows went, for indices that were not rebuilt.
     coverage
-        Fragments that indices made anew cover, by uuid, where the entry before did not say.
+        Fragments that indices rebuilt cover, by uuid, where the entry before did not say.
 
     Notes
     -----
-    Where row ids are addresses, an index that was not made anew keeps naming the old
+    Where row ids are addresses, an index that was not rebuilt keeps naming the old
     fragments: these are gone, and so it covers none of the new.
     """
-    anew = {one.old_id.uuid: one for one in rewritten}
+    by_old_id = {one.old_id.uuid: one for one in rewritten}
     removed = frozenset(one for old, _ in groups for one in old)
     kept = []
     for entry in entries:
-        made = anew.get(entry.uuid.uuid)
+        made = by_old_id.get(entry.uuid.uuid)
         before = covered_fragments(entry)
         changed = entry if made is None else _made_anew(entry, made)
         after = before

@@ -1,4 +1,4 @@
-"""Where rows went that a compaction moved, for indices that are not made anew.
+"""Where rows went that a compaction moved, for indices that are not rebuilt.
 
 Indices hold row addresses. Instead of rewriting them, a compaction may leave a map from old
 addresses to new ones in the index section; readers go through it.

@@ -1,6 +1,6 @@
 """``dataset.add_columns``: new columns from expressions, functions, streams, or without values.
 
-Each fragment gets one more file, with the new columns alone; nothing else is written anew.
+Each fragment gets one more file, with the new columns alone; nothing else is rewritten.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _without_values(snapshot: Snapshot, schema: pa.Schema) -> _Recipe:
     if snapshot.manifest.data_format == LEGACY:
         raise UnsupportedFeatureError(
             "columns without values: a dataset of format 0.1 has none. Give them values, or write "
-            "the dataset anew in a later format."
+            "the dataset again in a later format."
         )
     grown = grow(snapshot.manifest, schema)
     for field in schema:

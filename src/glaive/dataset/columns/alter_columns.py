@@ -175,7 +175,7 @@ def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
     chain = dataset.manifest.schema.find(path)
     if any(one.logical_type != "struct" for one in chain[:-1]):
         raise SchemaError(
-            f"column {path!r}: items of lists cannot be made never null; write the column anew"
+            f"column {path!r}: items of lists cannot be made never null; rewrite the column"
         )
     name = ".".join(f"`{one.name}`" for one in chain)
     scanner = Scanner.of(Views(dataset.snapshot), columns=[], filter=f"{name} IS NULL")

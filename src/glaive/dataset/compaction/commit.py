@@ -29,12 +29,12 @@ def commit_rewrites(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks: two versions, one that reserves ids and one that rewrites.
 
-    Indices that hold addresses of the rows are made anew, unless that is deferred.
+    Indices that hold addresses of the rows are rebuilt, unless that is deferred.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed one of the fragments since; plan anew.
+        Another writer changed one of the fragments since; plan again.
     OptionError
         The results are of different versions, or of the same fragments.
     CorruptFileError, NotLanceError, UnsupportedFeatureError

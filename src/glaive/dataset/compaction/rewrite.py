@@ -1,4 +1,4 @@
-"""Carry out one task of a compaction: the live rows of fragments, written anew."""
+"""Carry out one task of a compaction: the live rows of fragments, rewritten."""
 
 from __future__ import annotations
 

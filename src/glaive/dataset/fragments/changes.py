@@ -163,7 +163,7 @@ class FragmentChanges:
         Returns
         -------
         tuple
-            The fragment, and ids of the fields written anew, for ``LanceOperation.Update``.
+            The fragment, and ids of the fields rewritten, for ``LanceOperation.Update``.
 
         Notes
         -----

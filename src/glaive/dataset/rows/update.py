@@ -1,6 +1,6 @@
 """``dataset.update``: rows that a filter picks get new values.
 
-Their old copies are deleted where they are, and the rows are written anew, with all columns,
+Their old copies are deleted where they are, and the rows are rewritten, with all columns,
 into fragments at the end. With stable row ids they keep their ids.
 """
 

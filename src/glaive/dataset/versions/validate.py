@@ -151,7 +151,7 @@ def _check_indices(snapshot: Snapshot) -> None:
             except ObjectNotFoundError:
                 raise DataFileMissingError(
                     f"the file {snapshot.store.full(path)} of index {index.name!r} is missing. "
-                    "Build the index anew, or restore the file."
+                    "Rebuild the index, or restore the file."
                 ) from None
 
 

@@ -93,7 +93,7 @@ class Delta(ValueEncoding):
                 later[first] = False
                 sums[later] = deltas
                 np.cumsum(sums, out=sums)
-                # Blocks begin anew: take back what those before them added up to.
+                # Blocks restart: take back what those before them added up to.
                 sums -= np.repeat(sums[first], counts[filled])
         sums += np.array(self.base, sums.dtype)
         return FixedWidth(as_buffer(sums), self.bits, total)

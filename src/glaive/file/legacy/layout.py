@@ -92,7 +92,7 @@ def _column(
     rows = np.diff(reader.batches)
     items = _items(reader, field, where)
     if field.logical_type == "struct" or pa.types.is_null(field.arrow_type):
-        pages = [_page(EncodingNode("none"), int(one), int(one), []) for one in rows]
+        pages = [_page(EncodingNode("none"), int(row), int(row), []) for row in rows]
     else:
         pages = _pages(reader, field, table, rows, where)
     return ColumnLayout(

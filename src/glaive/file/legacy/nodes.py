@@ -128,7 +128,9 @@ class _Struct(Node):
     members: tuple[Node, ...]
 
     def read(self, spans: Spans) -> Step:
-        return join([one.read(spans) for one in self.members], partial(self._finish, spans.total))
+        return join(
+            [member.read(spans) for member in self.members], partial(self._finish, spans.total)
+        )
 
     def _finish(self, rows: int, members: list[pa.Array]) -> pa.Array:
         return pa.Array.from_buffers(self.kind, rows, [None], 0, children=members)

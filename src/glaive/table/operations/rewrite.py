@@ -67,12 +67,12 @@ class Rewrite(TableOperation):
     groups
         What is replaced by what.
     rewritten_indices
-        Indices made anew for the new row addresses, as on the wire.
+        Indices rebuilt for the new row addresses, as on the wire.
     reuse_index
         Entry that maps old row addresses to new ones, if indices are left as they are. It is
         not part of the message.
     coverage
-        Fragments that indices made anew cover, by uuid, where their entries before did not
+        Fragments that indices rebuilt cover, by uuid, where their entries before did not
         say. Not part of the message either.
     """
 

@@ -1,6 +1,6 @@
 """Update: rows that moved to new fragments, or columns replaced in place.
 
-Rows that are updated one by one are deleted where they were and written anew, with rows that
+Rows that are updated one by one are deleted where they were and rewritten, with rows that
 are only inserted behind them. A column that is replaced for whole fragments gets new files.
 
 Specification: "Update" in ``docs/format``.

@@ -152,7 +152,7 @@ def _wanted_members(field: Field, stored: Field) -> Members | None:
     if missing:
         raise UnsupportedFeatureError(
             f"packed struct {field.name!r} of a file has no member {missing[0]!r}: a packed struct "
-            "gets another member only when all of its files are written anew"
+            "gets another member only when all of its files are rewritten"
         )
     wanted = tuple(
         (places[child.id], _wanted_members(child, stored.children[places[child.id]]))

@@ -73,7 +73,7 @@ class PageQueue:
             first = self._symbols is None
             if self._symbols is None:
                 texts = [leaf.field.id for leaf in self.node.leaves() if _is_text(leaf.type)]
-                self._symbols = {one: SharedSymbols() for one in texts}
+                self._symbols = {text: SharedSymbols() for text in texts}
             found = {one: PageSymbols(shared, first) for one, shared in self._symbols.items()}
             yield PageJob(self, array, found)
 
@@ -126,9 +126,11 @@ def _bits(kind: pa.DataType) -> int | None:
 def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
     """One array, or those that are given where one does not hold them."""
     if len({array.type for array in arrays}) > 1:  # text with a dictionary, and without
-        plain: Any = next(one.type for one in arrays if not pa.types.is_dictionary(one.type))
-        arrays = [decoded(one) if pa.types.is_dictionary(one.type) else one for one in arrays]
-        arrays = [one if one.type.equals(plain) else one.cast(plain) for one in arrays]
+        plain: Any = next(array.type for array in arrays if not pa.types.is_dictionary(array.type))
+        arrays = [
+            decoded(array) if pa.types.is_dictionary(array.type) else array for array in arrays
+        ]
+        arrays = [array if array.type.equals(plain) else array.cast(plain) for array in arrays]
     try:
         return [concat_arrays(arrays)]
     except CapacityError:
