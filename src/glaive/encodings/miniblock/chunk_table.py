@@ -38,6 +38,7 @@ MAX_CHUNK_LEVELS = (1 << 16) - 1
 _ONE_CHUNK = 62
 
 Int64s = NDArray[np.int64]
+Border = slice | Int64s
 
 
 class RowIndex(NamedTuple):
@@ -150,31 +151,31 @@ class ChunkTable:
             values that no chunk may have, or an index does not add up to the rows of its page.
             Names the first such page.
         """
-        chunks, rest = np.divmod(pages.word_sizes, word_bytes)
-        if rest.any() or not chunks.all():
-            at = int(np.argmax((rest > 0) | (chunks == 0)))
-            expected = f"a multiple of {word_bytes} bytes" if rest[at] else "at least one chunk"
-            found = f"{pages.word_sizes[at]} bytes" if rest[at] else "none"
+        chunks = pages.word_sizes // word_bytes
+        good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
+        if not good.all():
+            at = int(np.argmin(good))
+            expected = f"a multiple of {word_bytes} bytes" if chunks[at] else "at least one chunk"
+            found = f"{pages.word_sizes[at]} bytes" if pages.word_sizes[at] else "none"
             raise pages.wrong("chunk words", at, expected, found)
         table = as_array(words, f"<u{word_bytes}").astype(np.int64)
-        after = chunks.cumsum()
-        first, last = after - chunks, after - 1
+        first, last, after = _borders(chunks)
         logs = table & 15
         sizes = ((table >> 4) + 1) << 3
-        offsets = np.zeros(len(table) + 1, np.int64)
-        sizes.cumsum(out=offsets[1:])
-        begin = offsets[first]
+        offsets = _sums(sizes)
+        held = offsets[after] - offsets[first]
         counts = np.left_shift(1, logs)
-        stated, stated_log = counts[last], logs[last]
-        # Only the last chunk of a page need not say how many values it has.
-        counts[last], logs[last] = 0, 1
-        held, before = offsets[after] - begin, np.add.reduceat(counts, first)
+        firsts = _sums(counts)
+        before = firsts[after] - firsts[first] - counts[last]
         remaining = pages.num_items - before
         good = (held == pages.sizes) & (remaining >= 0)
         good &= remaining <= np.maximum(MAX_CHUNK_VALUES, 8 * sizes[last])
-        good &= (stated_log == 0) | (stated == remaining)
-        if not good.all() or not logs.all():
-            at = int(np.argmin(good & np.logical_and.reduceat(logs > 0, first)))
+        good &= (logs[last] == 0) | (counts[last] == remaining)
+        # All chunks but the last of a page say how many values they have.
+        unstated = len(logs) - np.count_nonzero(logs)
+        if not good.all() or unstated > np.count_nonzero(logs[last] == 0):
+            logs[last] = 1
+            at = int(np.argmin(good & np.logical_and.reduceat(logs > 0, chunks.cumsum() - chunks)))
             expected, found = f"chunks of {pages.sizes[at]} bytes in all", f"{held[at]} bytes"
             if held[at] == pages.sizes[at]:
                 expected = f"{pages.num_items[at]} values in chunks of 2, 4, … 32768, the rest in "
@@ -182,17 +183,31 @@ class ChunkTable:
                 found = f"{before[at]} values before the last of {chunks[at]} chunks"
             raise pages.wrong("chunk words", at, expected, found)
         counts[last] = remaining
-        firsts = np.zeros(len(table) + 1, np.int64)
         counts.cumsum(out=firsts[1:])
         rows = None if index is None else _row_index(index, chunks, pages)
         if len(chunks) > 1:
-            offsets[:-1] += (pages.starts - begin).repeat(chunks)
+            offsets[:-1] += (pages.starts - offsets[first]).repeat(chunks)
             offsets[-1] = offsets[-2] + sizes[-1]
             return cls(offsets, sizes, firsts, counts, -1, rows)
         shift = _ONE_CHUNK
         if len(table) > 1:
             shift = int(logs[0]) if (logs[:-1] == logs[0]).all() else -1
         return cls(offsets + pages.starts, sizes, firsts, counts, shift, rows)
+
+
+def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
+    """The first and the last chunk of each page, and the one after it; slices for one page."""
+    if len(chunks) == 1:
+        return slice(0, 1), slice(-1, None), slice(-1, None)
+    after = chunks.cumsum()
+    return after - chunks, after - 1, after
+
+
+def _sums(numbers: Int64s) -> Int64s:
+    """The sums of so many of the first numbers, from none to all."""
+    sums = np.zeros(len(numbers) + 1, np.int64)
+    numbers.cumsum(out=sums[1:])
+    return sums
 
 
 def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
@@ -227,11 +242,9 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
         at = int(np.argmin(good))
         found = f"{held[at]} rows, at least {least[at]} per chunk"
         raise pages.wrong("repetition index", at, f"{rows[at]} rows", found)
-    starts = np.zeros(len(begin) + 1, np.int64)
-    begin.cumsum(out=starts[1:])
     enters = np.zeros(len(begin) + 1, np.bool_)
     enters[1:] = goes_on
-    return RowIndex(starts, enters)
+    return RowIndex(_sums(begin), enters)
 
 
 def chunk_words(

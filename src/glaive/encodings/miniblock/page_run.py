@@ -122,6 +122,8 @@ def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
 
     Pages without lists stay apart: one is large enough, and its chunks stay in the cache.
     """
+    if len(pages) < 2:
+        return list(pages)
     joined: list[PageReader] = []
     for signature, group in groupby(pages, lambda page: page.page_signature()):
         neighbours = list(group)

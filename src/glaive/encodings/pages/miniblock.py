@@ -74,14 +74,12 @@ class MiniBlockPage(MiniBlockReader):
         """Read and check chunk words, dictionary and repetition index."""
         layout, page, words = self.layout, self.page, buffers[0]
         index = buffers[-1] if layout.rep is not None else None
+        sizes = (words.size, 0 if index is None else index.size, page.ranges[1].size)
+        # One array, as a page is opened for few rows, too.
+        numbers = np.array([(*sizes, self.num_items, self.rows)], np.int64).T
+        word_sizes, index_sizes, chunk_sizes, num_items, rows = numbers
         claims = PageClaims(
-            word_sizes=_of_one(words.size),
-            index_sizes=_of_one(0 if index is None else index.size),
-            starts=_ZERO,
-            sizes=_of_one(page.ranges[1].size),
-            num_items=_of_one(self.num_items),
-            rows=_of_one(self.rows),
-            where_of=lambda _: page.where,
+            word_sizes, index_sizes, _ZERO, chunk_sizes, num_items, rows, lambda _: page.where
         )
         dictionary = None
         if layout.dictionary is not None:
