@@ -277,7 +277,7 @@ class PageParts(Generic[P]):
         What the pages are: page i says what ``pages[which[i]]`` says, wherever that lies.
     data, starts, sizes
         Buffer b of page i is ``data[starts[i, b] : starts[i, b] + sizes[i, b]]``, int64; the
-        caller has checked that it lies within ``data``.
+        caller has checked that it lies within ``data``. Pages of several files ascend.
     where, where_of
         The place of all, and of page i, for messages.
     """

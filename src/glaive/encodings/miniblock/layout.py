@@ -30,8 +30,8 @@ MAX_IMPLIED_ITEMS = 65_536
 MAX_LAYOUTS = 256
 """Layouts to remember; text pages have one each, as it includes their symbol table."""
 
-MAX_ENTRIES = 2**62
-"""Visible entries that a page may claim: sums with them do not wrap around."""
+MAX_ENTRIES = 2**48
+"""Visible entries that a page may claim: the sums of thousands of pages do not wrap around."""
 
 
 @lru_cache(maxsize=64)

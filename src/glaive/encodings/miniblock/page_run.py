@@ -108,10 +108,12 @@ class PageRun(MiniBlockReader):
 
 
 def _layout(parts: PageParts[MiniBlockReader]) -> MiniBlockLayout:
-    """The layout of all pages, with the FSST symbols of each where these differ."""
+    """The layout of all pages, with the FSST symbols of each where these may differ."""
     layouts = [page.layout for page in parts.pages]
     layout, *others = layouts
-    if all(other is layout for other in others) or not isinstance(layout.value, Fsst):
+    if layout.rep is not None or all(other is layout for other in others):
+        return layout
+    if not isinstance(layout.value, Fsst) or not layout.value.joins:
         return layout
     values = [layouts[at].value for at in parts.which.tolist()]
     return replace(layout, value=FsstTables.of_pages(values, parts.starts[:, 1]))
@@ -143,7 +145,9 @@ def _parts(pages: Sequence[MiniBlockReader]) -> PageParts[MiniBlockReader]:
     starts, sizes = ranges[:, :, 0], ranges[:, :, 1]
     low, high = int(starts.min()), int((starts + sizes).max())
     held = [page.page.at_hand or [] for page in pages]
-    origin = held[0][1].address - pages[0].page.ranges[1].offset
+    # An empty buffer may be anywhere.
+    buffers = zip(held[0], pages[0].page.ranges, strict=True)
+    origin = next(buffer.address - part.offset for buffer, part in buffers if part.size)
     data = pa.foreign_buffer(origin + low, high - low, held)
     where = replace(pages[0].page.where, page=None)
     which = np.arange(len(pages))
