@@ -155,8 +155,10 @@ class ChunkTable:
         good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
         if not good.all():
             at = int(np.argmin(good))
-            expected = f"a multiple of {word_bytes} bytes" if chunks[at] else "at least one chunk"
-            found = f"{pages.word_sizes[at]} bytes" if pages.word_sizes[at] else "none"
+            expected, found = "at least one chunk", "none"
+            if pages.word_sizes[at]:
+                expected = f"a multiple of {word_bytes} bytes"
+                found = f"{pages.word_sizes[at]} bytes"
             raise pages.wrong("chunk words", at, expected, found)
         table = as_array(words, f"<u{word_bytes}").astype(np.int64)
         first, last, after = _borders(chunks)
