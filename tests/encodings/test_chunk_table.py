@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.encodings.miniblock.chunk_table import (
     ChunkTable,
+    PageClaims,
     RowIndex,
     chunk_words,
     repetition_index,
@@ -20,16 +23,44 @@ from glaive.types import Where
 HERE = Where("test.lance")
 
 
-def table_of(words: bytes, word_bytes: int, size: int, num_items: int) -> ChunkTable:
-    return ChunkTable.decode(
-        pa.py_buffer(words), word_bytes, size=size, num_items=num_items, where=HERE
+Page = tuple[bytes, int, int]
+"""Chunk words, bytes of all chunks, values."""
+
+
+def tables_of(
+    pages: list[Page], word_bytes: int, indices: list[tuple[bytes, int]] | None = None
+) -> ChunkTable:
+    """The table of pages whose chunks lie 1,000,000 bytes apart; indices with their rows."""
+    words, sizes, num_items = zip(*pages, strict=True)
+    index, rows = zip(*(indices or [(b"", 0)] * len(pages)), strict=True)
+    claims = PageClaims(
+        word_sizes=np.array([*map(len, words)]),
+        index_sizes=np.array([*map(len, index)]),
+        starts=1_000_000 * np.arange(len(pages)),
+        sizes=np.array(sizes),
+        num_items=np.array(num_items),
+        rows=np.array(rows),
+        where_of=lambda page: replace(HERE, page=page),
     )
+    given = None if indices is None else pa.py_buffer(b"".join(index))
+    return ChunkTable.of_pages(pa.py_buffer(b"".join(words)), word_bytes, claims, given)
+
+
+def table_of(words: bytes, word_bytes: int, size: int, num_items: int) -> ChunkTable:
+    return tables_of([(words, size, num_items)], word_bytes)
+
+
+def page_of(chunks: int) -> Page:
+    words = chunk_words(np.full(chunks, 1024), np.full(chunks, 64), 2)
+    return words.tobytes(), 64 * chunks, 1024 * chunks
+
+
+def index_of(pairs: list[tuple[int, int]]) -> bytes:
+    return np.array(pairs, "<u8").tobytes()
 
 
 def with_rows(pairs: list[tuple[int, int]], rows: int) -> RowIndex:
-    words = chunk_words(np.full(len(pairs), 1024), np.full(len(pairs), 64), 2)
-    table = table_of(words.tobytes(), 2, 64 * len(pairs), 1024 * len(pairs))
-    table.add_rows(pa.py_buffer(np.array(pairs, "<u8").tobytes()), rows, HERE)
+    table = tables_of([page_of(len(pairs))], 2, [(index_of(pairs), rows)])
     assert table.rows is not None
     return table.rows
 
@@ -128,7 +159,7 @@ def test_rows_are_found_in_all_chunks_that_hold_them(
         ([(1, 5), (0, 7)], 2, "none unfinished in the end"),
         ([(2**64 - 1, 0), (3, 0)], 2, "with at most 2 rows"),
         ([(0, 5), (0, 0)], 0, "expected 0 rows, found 0 rows, at least -1"),
-        ([(1, 0)], 2**63, "at most 65535 rows per chunk"),
+        ([(1, 0)], 2**62, "at most 65535 rows per chunk"),
     ],
 )
 def test_an_index_that_cannot_be_right_is_refused(
@@ -139,6 +170,40 @@ def test_an_index_that_cannot_be_right_is_refused(
 
 
 def test_an_index_of_another_length_is_refused() -> None:
-    table = table_of(b"\x30\0", 2, 32, 3)
     with pytest.raises(CorruptFileError, match="16 bytes for each of 1 chunks, found 8"):
-        table.add_rows(pa.py_buffer(bytes(8)), 1, HERE)
+        tables_of([page_of(1)], 2, [(bytes(8), 1)])
+
+
+def test_chunks_of_several_pages_are_found_by_values_and_rows_of_all() -> None:
+    pairs = [[(3, 0), (2, 0)], [(1, 7), (1, 0)], [(4, 0)]]
+    indices = [(index_of(chunks), rows) for chunks, rows in zip(pairs, (5, 2, 4), strict=True)]
+    table = tables_of([page_of(2), page_of(2), page_of(1)], 2, indices)
+    assert table.offsets.tolist() == [0, 64, 1_000_000, 1_000_064, 2_000_000, 2_000_064]
+    assert table.find(np.array([0, 1024, 2048, 4096, 5119])).tolist() == [0, 1, 2, 4, 4]
+    assert table.rows is not None
+    assert table.rows.starts.tolist() == [0, 3, 5, 7, 7, 11]
+    assert table.rows.enters.tolist() == [False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "index", "message"),
+    [
+        ((b"", 0, 0), [], "at least one chunk"),
+        ((b"\x30", 32, 3), [(3, 0)], "a multiple of 2 bytes, found 1 bytes"),
+        ((b"\x30\0", 40, 3), [(3, 0)], "40 bytes in all, found 32"),
+        ((b"\x30\0\x30\0", 64, 3), [(3, 0), (0, 0)], "3 values in chunks"),
+        ((b"\x30\0", 32, 1 << 62), [(3, 0)], "values in chunks"),
+        ((b"\x30\0", 32, 3), [(3, 0), (0, 0)], "16 bytes for each of 1 chunks, found 32"),
+        ((b"\x30\0", 32, 3), [(3, 1)], "none unfinished in the end"),
+        ((b"\x30\0", 32, 3), [(2**64 - 1, 0)], "with at most 3 rows"),
+        ((b"\x30\0", 32, 3), [(2, 0)], "expected 3 rows, found 2 rows"),
+    ],
+)
+def test_the_damaged_one_of_several_pages_is_named(
+    damaged: Page, index: list[tuple[int, int]], message: str
+) -> None:
+    pages, right = [page_of(2), damaged, page_of(1)], index_of([(3, 0)])
+    indices = [(index_of([(2, 0), (1, 0)]), 3), (index_of(index), 3), (right, 3)]
+    with pytest.raises(CorruptFileError, match=message) as caught:
+        tables_of(pages, 2, indices)
+    assert "page 1" in str(caught.value)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.build import block_from_array
-from glaive.encodings.protocol import Layer, Leaf
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.file.v2.reading.columns import column_tree, number_columns
 from glaive.file.v2.reading.unshred import unshred

@@ -12,7 +12,8 @@ import pytest
 from google.protobuf import any_pb2
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
-from glaive.encodings.protocol import Leaf, PageBytes, PageReader
+from glaive.encodings.leaf import Leaf
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import file2_pb2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.marks import marks_of, words_of
-from glaive.kernels.match import WordTest, list_rows, match_pieces
+from glaive.kernels.match import IntegerRanges, list_rows, match_pieces
 
 
 @given(
@@ -65,7 +65,7 @@ def test_all_words_that_pass_are_found_and_no_others(tier: str, bits: int, shift
     asked = np.unique(rng.choice(words, 900)).astype(np.uint64)
     ends = np.flatnonzero(np.diff(asked) != 1)
     lows, highs = asked[np.append(0, ends + 1)], asked[np.append(ends, len(asked) - 1)]
-    test = WordTest.of(bits, lows, highs - lows)
+    test = IntegerRanges.of(bits, lows, highs - lows)
     assert (test.marks is None) == (shift >= 20)
     assert (test.hashed is None) == (shift < 20)
     with force_tier(tier):  # type: ignore[arg-type]  # a tier

@@ -15,7 +15,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.match import (
-    WordTest,
+    IntegerRanges,
     count_rows,
     list_rows,
     match_inline,
@@ -30,7 +30,7 @@ BITS = (8, 16, 32, 64)
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[NDArray[Any], WordTest, list[tuple[int, int]]]:
+def cases(draw: st.DrawFn) -> tuple[NDArray[Any], IntegerRanges, list[tuple[int, int]]]:
     """Words, a test on them, and its ranges as pairs of first and last word."""
     bits = draw(st.sampled_from(BITS))
     top = (1 << bits) - 1
@@ -55,7 +55,7 @@ def cases(draw: st.DrawFn) -> tuple[NDArray[Any], WordTest, list[tuple[int, int]
             ranges.append((0, more - 1))
             ranges.append((lows[-1], top))
             spans[-1] = top - lows[-1] + more
-    test = WordTest.of(bits, np.array(lows, np.uint64), np.array(spans, np.uint64))
+    test = IntegerRanges.of(bits, np.array(lows, np.uint64), np.array(spans, np.uint64))
     return words.astype(f"<u{bits // 8}"), test, ranges
 
 
@@ -69,7 +69,7 @@ def expected(words: NDArray[Any], ranges: list[tuple[int, int]]) -> list[int]:
 
 @given(case=cases(), cut=st.integers(0, 3))
 def test_words_in_a_range_are_found(
-    case: tuple[NDArray[Any], WordTest, list[tuple[int, int]]], cut: int
+    case: tuple[NDArray[Any], IntegerRanges, list[tuple[int, int]]], cut: int
 ) -> None:
     words, test, ranges = case
     count, width = len(words), words.itemsize
@@ -124,7 +124,7 @@ def test_numbers_of_flags_are_found_and_higher_ones_reported(
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_chunks_that_do_not_fit_are_reported(tier: Any) -> None:
-    test = WordTest.of(16, np.zeros(1, np.uint64), np.full(1, 9, np.uint64))
+    test = IntegerRanges.of(16, np.zeros(1, np.uint64), np.full(1, 9, np.uint64))
     words = as_buffer(np.arange(1024, dtype="<u2"))
     packed, sizes = pack_inline(words, 1024, 16, np.full(1, 10, np.uint8))
     zero, count = np.zeros(1, np.int64), np.array([1024], np.int64)

@@ -83,6 +83,16 @@ def test_rows_come_in_the_order_asked_for(tmp_path: Path, version: str) -> None:
     )
 
 
+def test_dictionaries_of_files_with_several_chunks_are_kept_apart(tmp_path: Path) -> None:
+    words = [[f"word {i * 7919 % 50} of {file}" for i in range(9000)] for file in range(8)]
+    dataset = store(tmp_path / "t", [pa.table({"few": part}) for part in words])
+    assert together(dataset, 1) == 8
+    rng = np.random.default_rng(3)
+    rows = [9000 * file + row for file, row in enumerate(rng.integers(0, 9000, 8).tolist())]
+    expected = [words[row // 9000][row % 9000] for row in rows]
+    assert dataset.take(rows)["few"].to_pylist() == expected
+
+
 def test_small_files_stand_beside_large_and_changed_ones(tmp_path: Path) -> None:
     tables = [make(100 * at, 100) for at in range(12)]
     tables[5] = make(500, 100).slice(0, 60)

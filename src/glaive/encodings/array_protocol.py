@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.fetch import chain, join
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.predicate import Matches, Probe
+    from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = [
@@ -148,7 +148,7 @@ class ArrayEncoding(ABC):
     """Whether reading buffers at hand costs nothing, as the array only views them."""
 
     @property
-    def coded(self) -> bool:
+    def dictionary_encoded(self) -> bool:
         """Whether it gives dictionary arrays."""
         return pa.types.is_dictionary(getattr(self, "kind", None) or pa.null())
 
@@ -181,7 +181,9 @@ class ArrayEncoding(ABC):
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
         """Values ``start`` to ``stop`` as one array, 0 ≤ start ≤ stop ≤ count."""
 
-    def find(self, source: Source, probe: Probe, start: int, stop: int) -> Matches | None:
+    def find(
+        self, source: Source, predicate: PagePredicate, start: int, stop: int
+    ) -> RowBits | None:
         """Which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
 
         None when there is no quicker way than to read them. The default reads values of
@@ -189,9 +191,9 @@ class ArrayEncoding(ABC):
         """
         from glaive.encodings.predicate import array_matches
 
-        if not source.at_hand or not (probe.any_width or self.coded):
+        if not source.at_hand or not (predicate.any_width or self.dictionary_encoded):
             return None
-        return array_matches(self.read(source, start, stop), probe, source.where)
+        return array_matches(self.read(source, start, stop), predicate, source.where)
 
     def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
         """The values at these positions, any order, repeats allowed.

@@ -1,4 +1,4 @@
-"""Fetches put together: one after the other, or several at once.
+"""Fetches: bytes that are needed next; one after the other, or several at once.
 
 Nothing here reads. What is at hand already is passed on without a ``Fetch`` in between.
 """
@@ -6,17 +6,29 @@ Nothing here reads. What is at hand already is passed on without a ``Fetch`` in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from glaive.encodings.protocol import Fetch
 from glaive.types import ByteRange
 
-__all__ = ["chain", "join"]
+__all__ = ["Fetch", "chain", "join"]
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+@dataclass(slots=True)
+class Fetch(Generic[T]):
+    """Bytes that are needed next, and what to do with them.
+
+    ``resume`` takes the buffers in the order of ``ranges`` and returns the result or a
+    further ``Fetch``. Pure: it may be called on any thread.
+    """
+
+    ranges: Sequence[ByteRange]
+    resume: Callable[[list[pa.Buffer]], Fetch[T] | T]
 
 
 def chain(step: Fetch[T] | T, then: Callable[[T], Fetch[U] | U]) -> Fetch[U] | U:

@@ -1,4 +1,4 @@
-"""Conditions on numbers, times and floats as tests on words: ranges of unsigned words.
+"""Conditions on numbers, times and floats as ranges of unsigned integers: the words they have.
 
 =================== ====================================================================
 values              ranges
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import items_of
 from glaive.arrow.conditions import Condition, InRange, IsOneOf, float_order
-from glaive.kernels.match import WordTest
+from glaive.kernels.match import IntegerRanges
 
-__all__ = ["word_test"]
+__all__ = ["integer_ranges"]
 
 UInt64s = NDArray[np.uint64]
 
@@ -30,8 +30,8 @@ _WORDS = (8, 16, 32, 64)
 _ONE = np.uint64(1)
 
 
-def word_test(condition: Condition, kind: pa.DataType) -> WordTest | None:
-    """The test on words of a type; None where it has no words, or words do not tell.
+def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | None:
+    """The ranges of words of a type; None where it has no words, or words do not tell.
 
     That of a set is kept with the condition: pages ask one by one.
     """
@@ -45,14 +45,14 @@ def word_test(condition: Condition, kind: pa.DataType) -> WordTest | None:
     if bits not in _WORDS:
         return None
     if isinstance(condition, IsOneOf):
-        test: WordTest | None = condition.memo.get("words")
-        if test is None:
-            test = condition.memo["words"] = WordTest.of(bits, *_of_set(condition))
-        return test
+        kept: IntegerRanges | None = condition.memo.get("words")
+        if kept is None:
+            kept = condition.memo["words"] = IntegerRanges.of(bits, *_of_set(condition))
+        return kept
     ranges = _of_range(condition, kind)
     lows = np.array([low for low, _ in ranges], np.uint64)
     spans = np.array([span for _, span in ranges], np.uint64)
-    return WordTest.of(bits, lows, spans)
+    return IntegerRanges.of(bits, lows, spans)
 
 
 def _of_range(condition: InRange, kind: pa.DataType) -> list[tuple[int, int]]:
@@ -70,22 +70,22 @@ def _of_range(condition: InRange, kind: pa.DataType) -> list[tuple[int, int]]:
     if not pa.types.is_floating(kind):
         return [(low % (2 * half), high - low)]
     # Float number k < 0 in their order has the word half + (-1 - k).
-    found = []
+    pairs = []
     if high >= 0:
-        found.append((max(low, 0), high - max(low, 0)))
+        pairs.append((max(low, 0), high - max(low, 0)))
     if low < 0:
         top = min(high, -1)
-        found.append((half - 1 - top, top - low))
-    return found
+        pairs.append((half - 1 - top, top - low))
+    return pairs
 
 
 def _key(value: Any) -> int:
     """A value as the integer that its type orders by."""
-    one = pa.repeat(value, 1)
-    bits = one.type.bit_width
-    unsigned = pa.types.is_unsigned_integer(one.type)
-    words = items_of(one.buffers()[1], f"<{'u' if unsigned else 'i'}{bits // 8}", 1)
-    if pa.types.is_floating(one.type):
+    array = pa.repeat(value, 1)
+    bits = array.type.bit_width
+    unsigned = pa.types.is_unsigned_integer(array.type)
+    words = items_of(array.buffers()[1], f"<{'u' if unsigned else 'i'}{bits // 8}", 1)
+    if pa.types.is_floating(array.type):
         words = float_order(words)
     return int(words[0])
 

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.sparse import Validity
-from glaive.encodings.protocol import Fetch, Layer, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.errors import CorruptFileError
 
 __all__ = ["SlotValues", "StructuralPlane", "ValuePlane", "part_of", "wrong_structure"]

@@ -24,9 +24,8 @@ Specification: ``docs/format/encodings.md`` and ``docs/format/pages.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -34,105 +33,38 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.memory import PAGE_BYTES
 from glaive.errors import UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.predicate import Matches, Probe
+    from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings21_pb2 as pb
     from glaive.kernels.keep import Gone
-    from glaive.kernels.match import WordTest
+    from glaive.kernels.match import IntegerRanges
 
 __all__ = [
+    "NO_RANGES",
     "EncodedBlocks",
     "EncodedChunks",
     "EncodedPage",
-    "Fetch",
-    "Layer",
-    "Leaf",
+    "MemoryRanges",
     "MiniChunks",
     "PageBytes",
+    "PageParts",
     "PageReader",
-    "Slots",
+    "PageSignature",
     "ValueEncoding",
 ]
 
-T = TypeVar("T")
+P = TypeVar("P")
 
+MemoryRanges = NDArray[np.int64]
+"""Address and size of ranges in memory, shape ``(n, 2)``."""
 
-class Layer(IntEnum):
-    """One layer between a leaf and the row; the wire's ``RepDefLayer``."""
-
-    ALL_VALID_ITEM = 1
-    ALL_VALID_LIST = 2
-    NULLABLE_ITEM = 3
-    NULLABLE_LIST = 4
-    EMPTYABLE_LIST = 5
-    NULL_AND_EMPTY_LIST = 6
-
-    @property
-    def is_list(self) -> bool:
-        """Whether the layer is a list layer."""
-        return self not in (Layer.ALL_VALID_ITEM, Layer.NULLABLE_ITEM)
-
-    @property
-    def def_levels(self) -> int:
-        """How many definition levels the layer adds."""
-        return (0, 0, 0, 1, 1, 1, 2)[self]
-
-
-@dataclass(slots=True)
-class Slots:
-    """One layer of a leaf as it is in Arrow.
-
-    ``validity`` is a bitmap, None without nulls; ``offsets`` are ``count + 1`` numbers from 0
-    for a list layer, else None.
-    """
-
-    count: int
-    validity: pa.Buffer | None
-    null_count: int
-    offsets: NDArray[np.int64] | None = None
-
-
-@dataclass(slots=True)
-class Leaf:
-    """What a page says about a range of its rows.
-
-    ``values`` has one slot per *visible* entry. ``rep`` and ``definition`` are ``uint16``
-    arrays of equal length, one per entry, or None when the page has none. ``validity`` is
-    an Arrow bitmap that stands in for ``definition`` when ``layers`` is just
-    ``(NULLABLE_ITEM,)``; then ``definition`` is None and ``null_count`` is exact.
-    ``values`` is None when no entry has a value (all null, or no visible entry).
-    ``layers`` is inner-most first.
-
-    A page without levels gives its ``shape`` instead, layer by layer, inner-most first; then
-    ``rep`` and ``definition`` are None, ``layers`` only tell lists from items, and ``values``
-    has one slot per item of the inner-most layer.
-    """
-
-    values: Block | None
-    rows: int
-    entries: int
-    layers: tuple[Layer, ...]
-    rep: NDArray[np.uint16] | None = None
-    definition: NDArray[np.uint16] | None = None
-    validity: pa.Buffer | None = None
-    null_count: int = 0
-    shape: Sequence[Slots] | None = None
-
-
-@dataclass(slots=True)
-class Fetch(Generic[T]):
-    """Bytes that are needed next, and what to do with them.
-
-    ``resume`` takes the buffers in the order of ``ranges`` and returns the result or a
-    further ``Fetch``. Pure: it may be called on any thread.
-    """
-
-    ranges: Sequence[ByteRange]
-    resume: Callable[[list[pa.Buffer]], Fetch[T] | T]
+NO_RANGES: MemoryRanges = np.empty((0, 2), np.int64)
 
 
 @dataclass(slots=True)
@@ -250,7 +182,7 @@ class ValueEncoding(ABC):
         np.cumsum(chunks.counts[:-1], out=first[1:])
         return take_block(block, first[chunk] + index)
 
-    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+    def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Which values of all chunks pass, one bit each without gaps.
 
         None, the default, when they are better decoded first. Override where chunks can be
@@ -335,6 +267,53 @@ class PageBytes:
     where: Where
 
 
+@dataclass(frozen=True, slots=True)
+class PageParts(Generic[P]):
+    """Pages with equal signatures in one piece of memory, to be read as one.
+
+    Parameters
+    ----------
+    pages, which
+        What the pages are: page i says what ``pages[which[i]]`` says, wherever that lies.
+    data, starts, sizes
+        Buffer b of page i is ``data[starts[i, b] : starts[i, b] + sizes[i, b]]``, int64; the
+        caller has checked that it lies within ``data``. Pages of several files ascend.
+    where, where_of
+        The place of all, and of page i, for messages.
+    """
+
+    pages: Sequence[P]
+    which: NDArray[np.int64]
+    data: pa.Buffer
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    where: Where
+    where_of: Callable[[int], Where]
+
+    def each(self, number: Callable[[P], int]) -> NDArray[np.int64]:
+        """A number of every page."""
+        return np.array([number(page) for page in self.pages], np.int64)[self.which]
+
+    def only(self, at: int) -> PageParts[P]:
+        """Page ``at`` alone."""
+        where, none = self.where_of(at), np.zeros(1, np.int64)
+        page, row = [self.pages[self.which[at]]], slice(at, at + 1)
+        return PageParts(
+            page, none, self.data, self.starts[row], self.sizes[row], where, lambda _: where
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PageSignature:
+    """What pages that can be read as one have in common: equal for pages that go together.
+
+    ``join`` makes the reader of such pages; it reads nothing yet.
+    """
+
+    key: Hashable
+    join: Callable[[PageParts[Any]], PageReader] = field(compare=False)
+
+
 class PageReader(ABC):
     """One page of one column, parsed from its layout message. Immutable once loaded.
 
@@ -347,9 +326,6 @@ class PageReader(ABC):
 
     rows: int
 
-    kin: object = None
-    """Neighbouring pages with equal kin, other than None, can be read as one; see ``join``."""
-
     cuts: Sequence[int] = ()
     """Rows inside the page, ascending, at which a reader of all of it should cut."""
 
@@ -359,14 +335,12 @@ class PageReader(ABC):
         return PAGE_BYTES
 
     @classmethod
-    def join(cls, pages: Sequence[Any]) -> PageReader:
-        """Read pages of this class, neighbours of equal kin, as one. Reads nothing yet."""
-        raise TypeError(f"pages of layout {cls.wire_name!r} are not read as one")
-
-    @classmethod
-    @abstractmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
-        """Parse the layout's own wire message; check what can be checked without bytes."""
+        """Parse the layout's own wire message; check what can be checked without bytes.
+
+        Readers that are made of other pages have no message, and keep the default, which refuses.
+        """
+        raise TypeError(f"{cls.__name__} is no layout of the wire: it is made of other pages")
 
     def with_values(self, end: int) -> PageReader:
         """The page, read as what it describes where that lies elsewhere, before ``end``."""
@@ -380,7 +354,30 @@ class PageReader(ABC):
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
         """The rows at these positions of the page, any order, repeats allowed."""
 
-    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+    def page_signature(self) -> PageSignature | None:
+        """What pages must have in common with this one to be read as one with it.
+
+        None, the default, for a page that is read alone.
+        """
+        return None
+
+    def opening_ranges(self) -> MemoryRanges:
+        """What a mapped page reads whole before any row; empty once it did."""
+        return NO_RANGES
+
+    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
+        """What a take of these rows, ascending, reads of a mapped page beside that.
+
+        None, the default, where it is not known. Reads what :meth:`opening_ranges` names.
+
+        Raises
+        ------
+        CorruptFileError
+            That is damaged.
+        """
+        return None
+
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
 
         For pages of columns that are not nested. None when there is no quicker way than to

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from glaive.encodings.fetch import chain, join
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.fetch import Fetch, chain, join
 from glaive.io.store import RangeReader
 
 __all__ = ["chain", "drive", "drive_together", "join"]

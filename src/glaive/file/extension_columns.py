@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import Condition, IsNull
 from glaive.arrow.extensions import to_type
-from glaive.encodings.fetch import chain
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.fetch import Fetch, chain
 from glaive.file.protocol import BoundColumn, BoundColumns, Entries, Searchable
 from glaive.kernels.keep import Gone
 from glaive.types import RowRange

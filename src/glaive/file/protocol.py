@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import Condition
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.fetch import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
 from glaive.kernels.keep import Gone

@@ -24,7 +24,7 @@ from glaive.kernels.flat import join_bits
 from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
 
 __all__ = [
-    "WordTest",
+    "IntegerRanges",
     "count_rows",
     "exercise",
     "list_rows",
@@ -47,7 +47,7 @@ _SLACK = 24
 
 
 @dataclass(frozen=True, slots=True)
-class WordTest:
+class IntegerRanges:
     """The words ``lows[i]`` to ``lows[i] + spans[i]`` of ``bits`` bits pass.
 
     Ranges ascend and do not touch; the last may go on at 0 behind the largest word. With a
@@ -65,7 +65,7 @@ class WordTest:
     hashed: HashedWords | None = None
 
     @classmethod
-    def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> WordTest:
+    def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> IntegerRanges:
         """A test without a limit, made ready for many ranges."""
         lows, spans = np.ascontiguousarray(lows, np.uint64), np.ascontiguousarray(spans, np.uint64)
         made = cls(bits, lows, spans)
@@ -92,7 +92,7 @@ class WordTest:
         return passing
 
 
-def test_of_flags(bits: int, flags: NDArray[np.bool_]) -> WordTest:
+def test_of_flags(bits: int, flags: NDArray[np.bool_]) -> IntegerRanges:
     """The test that the numbers of the set flags pass; higher numbers are damage."""
     padded = np.zeros(len(flags) + 2, np.int8)
     padded[1:-1] = flags
@@ -101,7 +101,7 @@ def test_of_flags(bits: int, flags: NDArray[np.bool_]) -> WordTest:
     table = None
     if len(lows) > _FEW:
         table = np.ascontiguousarray(flags, np.bool_).view(np.uint8)
-    return WordTest(bits, lows, stops - lows - np.uint64(1), len(flags) - 1, table)
+    return IntegerRanges(bits, lows, stops - lows - np.uint64(1), len(flags) - 1, table)
 
 
 def match_inline(
@@ -109,7 +109,7 @@ def match_inline(
     starts: Int64s,
     sizes: Int64s,
     counts: Int64s,
-    test: WordTest,
+    test: IntegerRanges,
     where: object,
 ) -> pa.Buffer:
     """Which of the first ``counts[i]`` ≤ 1,024 values of every inline chunk pass.
@@ -154,7 +154,7 @@ def match_inline(
 
 
 def match_pieces(
-    data: pa.Buffer, starts: Int64s, counts: Int64s, test: WordTest, where: object
+    data: pa.Buffer, starts: Int64s, counts: Int64s, test: IntegerRanges, where: object
 ) -> pa.Buffer:
     """Which of ``counts[i]`` plain words from byte ``starts[i]`` of ``data`` on pass.
 
@@ -217,7 +217,7 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
     return found
 
 
-def _record(test: WordTest) -> NDArray[np.int64]:
+def _record(test: IntegerRanges) -> NDArray[np.int64]:
     """A test as loops read it: see ``glaive.kernels.loops.words``."""
     made = np.zeros(13, np.int64)
     if len(test.lows):
@@ -236,7 +236,9 @@ def _record(test: WordTest) -> NDArray[np.int64]:
     return made
 
 
-def _match_numpy(words: NDArray[np.unsignedinteger], test: WordTest, where: object) -> pa.Buffer:
+def _match_numpy(
+    words: NDArray[np.unsignedinteger], test: IntegerRanges, where: object
+) -> pa.Buffer:
     if test.limit >= 0 and len(words) and int(words.max()) > test.limit:
         raise _beyond(test, where)
     return as_buffer(np.packbits(test.flags(words), bitorder="little"))
@@ -253,7 +255,7 @@ def _check_bits(bits: pa.Buffer, begin: int, count: int) -> None:
         raise ValueError(f"{count} bits from bit {begin} on of {bits.size} bytes")
 
 
-def _beyond(test: WordTest, where: object) -> CorruptFileError:
+def _beyond(test: IntegerRanges, where: object) -> CorruptFileError:
     return CorruptFileError(
         "dictionary indices",
         expected=f"unsigned numbers up to {test.limit}",
@@ -276,5 +278,5 @@ def exercise() -> None:
     list_rows(found, 0, BLOCK, 0)
     far = np.arange(1 << 10, dtype=np.uint64) << np.uint64(30)
     for lows in (far, far >> np.uint64(24)):
-        several = WordTest.of(64, lows, np.zeros(len(lows), np.uint64))
+        several = IntegerRanges.of(64, lows, np.zeros(len(lows), np.uint64))
         match_pieces(values, np.zeros(1, np.int64), counts // 4, several, "warm-up")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import as_buffer, number_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.extensions import to_type
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.fetch import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.drive import chain
 from glaive.file.extension_columns import PresentedColumns, present

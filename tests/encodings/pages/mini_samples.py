@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import level_limits
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import (
     EncodedChunks,
     EncodedPage,
-    Fetch,
-    Layer,
-    Leaf,
     PageBytes,
     PageReader,
     ValueEncoding,

@@ -28,8 +28,9 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.writer import encode_mini_page
-from glaive.encodings.protocol import EncodedPage, Leaf
+from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb

@@ -14,8 +14,10 @@ import pytest
 from google.protobuf.any_pb2 import Any as Wrapped
 
 from glaive.arrow.build import to_array
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.levels.repdef import level_plan
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import file2_pb2

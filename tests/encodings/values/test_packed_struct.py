@@ -14,9 +14,10 @@ from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.build import block_from_array, to_array
 from glaive.arrow.gather import concat_blocks, take_block
 from glaive.arrow.slices import slice_block
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.levels.repdef import flat_levels
 from glaive.encodings.options import EncodingOptions
-from glaive.encodings.protocol import EncodedPage, Leaf, MiniChunks, PageBytes
+from glaive.encodings.protocol import EncodedPage, MiniChunks, PageBytes
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.packed_struct import PackedStruct

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import IsOneOf
 from glaive.dataset.merging.key_values import KeyValues, has_words
 from glaive.dataset.merging.matching import SourceKeys
-from glaive.encodings.integer_ranges import word_test
+from glaive.encodings.integer_ranges import integer_ranges
 from glaive.expr.filters import Term
 from glaive.expr.tree import Literal
 from glaive.format.flags import Feature
@@ -119,7 +119,7 @@ def _terms(keys: SourceKeys) -> tuple[Term, ...]:
         condition = None
         if has_words(column.type):
             condition = name, IsOneOf(column.drop_null())
-            word_test(condition[1], column.type)  # once, and not by each thread
+            integer_ranges(condition[1], column.type)  # once, and not by each thread
         terms.append(_KeyTerm(expression=_ANY, condition=condition, path=name, values=values))
     return tuple(sorted(terms, key=lambda term: term.condition is None))  # the quick ones first
 

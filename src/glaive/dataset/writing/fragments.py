@@ -28,7 +28,7 @@ def write_fragments(
     rows
         Pieces whose columns fit those of the plan by name, in any order.
     coded
-        Whether text may come with a dictionary, as :func:`glaive.scan.run.execute.pieces` gives it.
+        Whether text may come with a dictionary, as :meth:`glaive.scan.query.Query.tables` gives it.
 
     Raises
     ------

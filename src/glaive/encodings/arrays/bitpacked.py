@@ -23,7 +23,8 @@ from glaive.encodings.array_protocol import (
     check_size,
 )
 from glaive.encodings.arrays.flat import fixed_bits
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer

@@ -22,7 +22,8 @@ from glaive.encodings.array_protocol import (
     check_size,
 )
 from glaive.encodings.arrays.bitpacked import check_widths
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.kernels.bitpack import BLOCK, unpack_out_of_line
 

@@ -25,9 +25,9 @@ from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, So
 from glaive.encodings.arrays.binary import Binary, offset_bits
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.fetch import chain, join
-from glaive.encodings.predicate import Matches, Probe, array_matches, match_array
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.predicate import PagePredicate, RowBits, array_matches, match_array
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer
@@ -106,11 +106,11 @@ class Dictionary(ArrayEncoding):
         """Put strings into the page by one-byte indices; None when too many are distinct."""
         if len(array.slice(0, 4 * MOST_ITEMS).unique()) > MOST_ITEMS + 1:
             return None
-        coded = array.dictionary_encode()
-        items = coded.dictionary
+        encoded = array.dictionary_encode()
+        items = encoded.dictionary
         if len(items) > MOST_ITEMS:
             return None
-        numbers = pc.fill_null(coded.indices.cast(pa.int16()), -1)
+        numbers = pc.fill_null(encoded.indices.cast(pa.int16()), -1)
         indices = (np.asarray(numbers) + 1).astype(np.uint8)
         if not len(items):
             # Readers want an item: one that is null, to which no index points.
@@ -130,21 +130,23 @@ class Dictionary(ArrayEncoding):
         """Take the indices, and read the items unless they were before."""
         return self._with_items(source, self.indices.take(source, rows))
 
-    def find(self, source: Source, probe: Probe, start: int, stop: int) -> Matches | None:
-        """Ask for each item once, then look for the indices of those that pass."""
+    def find(
+        self, source: Source, predicate: PagePredicate, start: int, stop: int
+    ) -> RowBits | None:
+        """Evaluate it once per item, then look for the indices of those that pass."""
         if not source.at_hand:
             return None
-        if pa.types.is_dictionary(self.kind) or probe.every is not None:
-            return array_matches(self.read(source, start, stop), probe, source.where)
-        asked: _Asked | None = source.kept.get(_Asked)
-        if asked is None or not asked.probe.same(probe):
+        if pa.types.is_dictionary(self.kind) or predicate.every is not None:
+            return array_matches(self.read(source, start, stop), predicate, source.where)
+        evaluated: _Evaluated | None = source.kept.get(_Evaluated)
+        if evaluated is None or not evaluated.predicate.same(predicate):
             items = self.items.read(source, 0, self.num_items)
-            found = probe.test_entries(items)
+            found = predicate.test_entries(items)
             flags = np.append(found.nulls, found.flags)
-            asked = source.kept[_Asked] = _Asked(probe, flags)
+            evaluated = source.kept[_Evaluated] = _Evaluated(predicate, flags)
         indices: Any = self.indices.read(source, start, stop)
-        test = test_of_flags(indices.type.bit_width, asked.flags)
-        return Matches(match_array(indices, test, source.where))
+        test = test_of_flags(indices.type.bit_width, evaluated.flags)
+        return RowBits(match_array(indices, test, source.where))
 
     def _with_items(self, source: Source, indices: Any) -> Fetch[pa.Array] | pa.Array:
         text = not pa.types.is_dictionary(self.kind)
@@ -200,10 +202,10 @@ class Dictionary(ArrayEncoding):
         )
 
 
-class _Asked(NamedTuple):
-    """Which indices a probe lets pass: kept, as scans ask range by range."""
+class _Evaluated(NamedTuple):
+    """Which indices pass a predicate: kept, as scans ask range by range."""
 
-    probe: Probe
+    predicate: PagePredicate
     flags: NDArray[np.bool_]
 
 

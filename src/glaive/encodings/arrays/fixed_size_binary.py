@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.arrays.binary import offset_bits
-from glaive.encodings.fetch import chain
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._tier import as_buffer

@@ -29,7 +29,8 @@ from glaive.encodings.array_protocol import (
     check_size,
 )
 from glaive.encodings.compression import Scheme, compress, decompress
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 

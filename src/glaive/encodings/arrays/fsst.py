@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source
 from glaive.encodings.arrays.binary import offset_bits
-from glaive.encodings.fetch import chain
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels.fsst import decode_strings
@@ -60,21 +60,21 @@ class Fsst(ArrayEncoding):
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read codes and decode them."""
         return chain(
-            self.binary.read(source, start, stop), lambda coded: self._decoded(source, coded)
+            self.binary.read(source, start, stop), lambda encoded: self._decoded(source, encoded)
         )
 
     def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
         """Take codes and decode them."""
-        return chain(self.binary.take(source, rows), lambda coded: self._decoded(source, coded))
+        return chain(self.binary.take(source, rows), lambda encoded: self._decoded(source, encoded))
 
-    def _decoded(self, source: Source, coded: Any) -> Any:
+    def _decoded(self, source: Source, encoded: Any) -> Any:
         bits = offset_bits(self.kind) or 32
-        if coded.offset:
-            coded = pa.concat_arrays([coded, coded.slice(0, 0)])
-        validity, offsets, data = coded.buffers()
-        count = len(coded)
+        if encoded.offset:
+            encoded = pa.concat_arrays([encoded, encoded.slice(0, 0)])
+        validity, offsets, data = encoded.buffers()
+        count = len(encoded)
         if not count or data is None:
-            return coded
+            return encoded
         strings = decode_strings(self.table, Strings(offsets, bits, data), count, source.where)
         if strings.offset_bits != bits:
             raise SchemaError(
@@ -82,4 +82,4 @@ class Fsst(ArrayEncoding):
                 f"{source.where}): read fewer rows at a time, or declare the column large_string"
             )
         buffers = [validity, strings.offsets, strings.data]
-        return pa.Array.from_buffers(self.kind, count, buffers, coded.null_count)
+        return pa.Array.from_buffers(self.kind, count, buffers, encoded.null_count)

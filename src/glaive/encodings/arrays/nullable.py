@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
-from glaive.encodings.fetch import join
-from glaive.encodings.predicate import Matches, Probe, array_matches
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.fetch import Fetch, join
+from glaive.encodings.predicate import PagePredicate, RowBits, array_matches
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 
@@ -95,13 +95,15 @@ class Nullable(ArrayEncoding):
             return values
         return join([values, self.validity.read(source, start, stop)], _with_validity)
 
-    def find(self, source: Source, probe: Probe, start: int, stop: int) -> Matches | None:
+    def find(
+        self, source: Source, predicate: PagePredicate, start: int, stop: int
+    ) -> RowBits | None:
         """Leave it to the values when all are there."""
         if self.values is not None and self.validity is None:
-            return self.values.find(source, probe, start, stop)
+            return self.values.find(source, predicate, start, stop)
         if self.values is None:
-            return array_matches(all_null(self.kind, stop - start), probe, source.where)
-        return ArrayEncoding.find(self, source, probe, start, stop)
+            return array_matches(all_null(self.kind, stop - start), predicate, source.where)
+        return ArrayEncoding.find(self, source, predicate, start, stop)
 
     def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
         """Take values and validity at once."""

@@ -28,8 +28,9 @@ from glaive.encodings.array_protocol import (
 from glaive.encodings.arrays.fixed_size_list import FixedSizeList
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
+from glaive.encodings.fetch import Fetch
 from glaive.encodings.packed_rows import pack_rows, part_rows
-from glaive.encodings.protocol import Fetch, PageBytes
+from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import ByteRange, Where

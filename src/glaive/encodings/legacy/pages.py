@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.fetch import Fetch
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array
 from glaive.kernels.zipped import gather_pieces

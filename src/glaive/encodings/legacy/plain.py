@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.arrow.slices import slice_bits
+from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import Pages, Spans, adjacent
-from glaive.encodings.protocol import Fetch
 from glaive.kernels.flat import join_bits, take_flat
 from glaive.kernels.zipped import gather_pieces
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.encodings.protocol import Layer
+from glaive.encodings.leaf import Layer
 from glaive.errors import CorruptFileError
 from glaive.types import Where
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.encodings.protocol import Layer
+from glaive.encodings.leaf import Layer
 
 __all__ = [
     "Entries",

@@ -1,17 +1,21 @@
-"""The chunk table of a mini-block page: where chunks lie, and which values and rows they hold.
+"""The chunk table of mini-block pages: where chunks lie, and which values and rows they hold.
 
-Two small buffers say it. The **chunk words**, 16 or 32 bits each::
+Two small buffers of a page say it. The **chunk words**, 16 or 32 bits each::
 
     word = (chunk bytes / 8 - 1) << 4 | log2(values)
 
 and, for pages with repetition, the **repetition index**: per chunk a pair of ``u64``, the
 rows that finish in the chunk and the entries left over for a row that goes on in the next.
 
+Several pages are read like one: what a page costs to open is what matters where pages are
+many and small.
+
 Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +27,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array
 from glaive.types import Where
 
-__all__ = ["ChunkTable", "RowIndex", "chunk_words", "repetition_index"]
+__all__ = ["ChunkTable", "PageClaims", "RowIndex", "chunk_words", "repetition_index"]
 
 MAX_CHUNK_VALUES = 1 << 15
 """Values of a chunk at most."""
@@ -32,6 +36,9 @@ MAX_CHUNK_LEVELS = (1 << 16) - 1
 """Levels of a chunk at most: their number has 16 bits."""
 
 _ONE_CHUNK = 62
+
+Int64s = NDArray[np.int64]
+Border = slice | Int64s
 
 
 class RowIndex(NamedTuple):
@@ -57,14 +64,42 @@ class RowIndex(NamedTuple):
         return begin, end + ((end < len(self.starts) - 1) & shared)
 
 
+class PageClaims(NamedTuple):
+    """What pages say of themselves, for their chunk words to agree with; one number per page.
+
+    Parameters
+    ----------
+    word_sizes, index_sizes
+        Bytes of the chunk words, and of the repetition index.
+    starts, sizes
+        Where the chunks begin in the memory that holds those of all pages, and their bytes.
+    num_items, rows
+        Visible entries, and rows.
+    where_of
+        The place of page i, for messages.
+    """
+
+    word_sizes: Int64s
+    index_sizes: Int64s
+    starts: Int64s
+    sizes: Int64s
+    num_items: Int64s
+    rows: Int64s
+    where_of: Callable[[int], Where]
+
+    def wrong(self, what: str, page: int, expected: str, found: str) -> CorruptFileError:
+        """The error for one of the pages."""
+        return CorruptFileError(what, expected=expected, found=found, where=self.where_of(page))
+
+
 @dataclass(slots=True)
 class ChunkTable:
     """Chunk i has ``sizes[i]`` bytes from ``offsets[i]`` and ``counts[i]`` values from
     ``firsts[i]`` on; ``offsets`` and ``firsts`` have one item more, the end.
 
     ``shift`` is the power of two of the values in every chunk but the last, or -1 when
-    they differ; with a single chunk it is larger than any value number. ``rows`` is None
-    without repetition: then rows are values.
+    they differ or there are several pages; with a single chunk it is larger than any value
+    number. ``rows`` is None without repetition: then rows are values.
     """
 
     offsets: NDArray[np.int64]
@@ -81,12 +116,12 @@ class ChunkTable:
 
     def find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunk that holds each value number."""
-        found: NDArray[np.int64]
+        chunk: Int64s
         if self.shift >= 0:
-            found = np.minimum(values >> self.shift, self.chunks - 1)
+            chunk = np.minimum(values >> self.shift, self.chunks - 1)
         else:
-            found = self.firsts[1:-1].searchsorted(values, "right")
-        return found
+            chunk = self.firsts[1:-1].searchsorted(values, "right")
+        return chunk
 
     def find_one(self, value: int) -> int:
         """Return the chunk that holds one value number."""
@@ -95,99 +130,123 @@ class ChunkTable:
         return int(self.firsts[1:-1].searchsorted(value, "right"))
 
     @classmethod
-    def decode(
-        cls, words: pa.Buffer, word_bytes: int, *, size: int, num_items: int, where: Where
+    def of_pages(
+        cls, words: pa.Buffer, word_bytes: int, pages: PageClaims, index: pa.Buffer | None = None
     ) -> ChunkTable:
-        """Read the chunk words; ``size`` is the number of bytes of all chunks together.
+        """Read the chunk words of pages: one table for the chunks of all of them.
+
+        Parameters
+        ----------
+        words
+            The chunk words of all pages, back to back.
+        word_bytes
+            Bytes of a word: 2 or 4.
+        index
+            The repetition indices of all pages, back to back; None for pages without lists.
 
         Raises
         ------
         CorruptFileError
-            The words do not add up to ``size`` bytes and ``num_items`` values, or a chunk
-            has a number of values that no chunk may have.
+            Words do not add up to the bytes and values of their page, a chunk has a number of
+            values that no chunk may have, or an index does not add up to the rows of its page.
+            Names the first such page.
         """
-        if words.size % word_bytes:
-            raise CorruptFileError(
-                "chunk words",
-                expected=f"a multiple of {word_bytes} bytes",
-                found=f"{words.size} bytes",
-                where=where,
-            )
+        chunks = pages.word_sizes // word_bytes
+        good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
+        if not good.all():
+            at = int(np.argmin(good))
+            expected, found = "at least one chunk", "none"
+            if pages.word_sizes[at]:
+                expected = f"a multiple of {word_bytes} bytes"
+                found = f"{pages.word_sizes[at]} bytes"
+            raise pages.wrong("chunk words", at, expected, found)
         table = as_array(words, f"<u{word_bytes}").astype(np.int64)
-        if not len(table):
-            raise CorruptFileError(
-                "chunk words", expected="at least one chunk", found="none", where=where
-            )
+        first, last, after = _borders(chunks)
         logs = table & 15
         sizes = ((table >> 4) + 1) << 3
-        offsets = np.zeros(len(table) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        if offsets[-1] != size:
-            raise CorruptFileError(
-                "chunk words",
-                expected=f"chunks of {size} bytes in all",
-                found=f"{offsets[-1]} bytes",
-                where=where,
-            )
+        offsets = _sums(sizes)
+        held = offsets[after] - offsets[first]
         counts = np.left_shift(1, logs)
-        before = int(counts[:-1].sum())
-        last = num_items - before
-        room = max(MAX_CHUNK_VALUES, 8 * int(sizes[-1]))
-        if not logs[:-1].all() or not 0 <= last <= room or (logs[-1] and counts[-1] != last):
-            raise CorruptFileError(
-                "chunk words",
-                expected=f"{num_items} values in chunks of 2, 4, … 32768, the rest in the last",
-                found=f"{before} values before the last of {len(table)} chunks",
-                where=where,
-            )
-        counts[-1] = last
-        firsts = np.zeros(len(table) + 1, np.int64)
-        np.cumsum(counts, out=firsts[1:])
+        firsts = _sums(counts)
+        before = firsts[after] - firsts[first] - counts[last]
+        remaining = pages.num_items - before
+        good = (held == pages.sizes) & (remaining >= 0)
+        good &= remaining <= np.maximum(MAX_CHUNK_VALUES, 8 * sizes[last])
+        good &= (logs[last] == 0) | (counts[last] == remaining)
+        # All chunks but the last of a page say how many values they have.
+        unstated = len(logs) - np.count_nonzero(logs)
+        if not good.all() or unstated > np.count_nonzero(logs[last] == 0):
+            logs[last] = 1
+            at = int(np.argmin(good & np.logical_and.reduceat(logs > 0, chunks.cumsum() - chunks)))
+            expected, found = f"chunks of {pages.sizes[at]} bytes in all", f"{held[at]} bytes"
+            if held[at] == pages.sizes[at]:
+                expected = f"{pages.num_items[at]} values in chunks of 2, 4, … 32768, the rest in "
+                expected += "the last"
+                found = f"{before[at]} values before the last of {chunks[at]} chunks"
+            raise pages.wrong("chunk words", at, expected, found)
+        counts[last] = remaining
+        counts.cumsum(out=firsts[1:])
+        rows = None if index is None else _row_index(index, chunks, pages)
+        if len(chunks) > 1:
+            offsets[:-1] += (pages.starts - offsets[first]).repeat(chunks)
+            offsets[-1] = offsets[-2] + sizes[-1]
+            return cls(offsets, sizes, firsts, counts, -1, rows)
         shift = _ONE_CHUNK
         if len(table) > 1:
             shift = int(logs[0]) if (logs[:-1] == logs[0]).all() else -1
-        return cls(offsets, sizes, firsts, counts, shift)
+        return cls(offsets + pages.starts, sizes, firsts, counts, shift, rows)
 
-    def add_rows(self, index: pa.Buffer, rows: int, where: Where) -> None:
-        """Read the repetition index of a page of ``rows`` rows."""
-        if index.size != 16 * self.chunks:
-            raise CorruptFileError(
-                "repetition index",
-                expected=f"16 bytes for each of {self.chunks} chunks",
-                found=f"{index.size} bytes",
-                where=where,
-            )
-        if rows > MAX_CHUNK_LEVELS * self.chunks:
-            raise CorruptFileError(
-                "repetition index",
-                expected=f"at most {MAX_CHUNK_LEVELS} rows per chunk",
-                found=f"{rows} rows in {self.chunks} chunks",
-                where=where,
-            )
-        pairs = as_array(index, "<u8").reshape(-1, 2)
-        goes_on = pairs[:, 1] > 0
-        # Checked before they are added up, so that nothing can wrap around.
-        if (pairs[:, 0] > rows).any() or goes_on[-1]:
-            raise CorruptFileError(
-                "repetition index",
-                expected=f"chunks with at most {rows} rows, none unfinished in the end",
-                found=f"{pairs[:, 0].max()} rows in a chunk, {pairs[-1, 1]} entries left over",
-                where=where,
-            )
-        begin = pairs[:, 0].astype(np.int64) + goes_on
-        begin[1:] -= goes_on[:-1]
-        starts = np.zeros(self.chunks + 1, np.int64)
-        np.cumsum(begin, out=starts[1:])
-        if (begin < 0).any() or starts[-1] != rows:
-            raise CorruptFileError(
-                "repetition index",
-                expected=f"{rows} rows",
-                found=f"{starts[-1]} rows, at least {begin.min()} per chunk",
-                where=where,
-            )
-        enters = np.zeros(self.chunks + 1, np.bool_)
-        enters[1:] = goes_on
-        self.rows = RowIndex(starts, enters)
+
+def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
+    """The first and the last chunk of each page, and the one after it; slices for one page."""
+    if len(chunks) == 1:
+        return slice(0, 1), slice(-1, None), slice(-1, None)
+    after = chunks.cumsum()
+    return after - chunks, after - 1, after
+
+
+def _sums(numbers: Int64s) -> Int64s:
+    """The sums of so many of the first numbers, from none to all."""
+    sums = np.zeros(len(numbers) + 1, np.int64)
+    numbers.cumsum(out=sums[1:])
+    return sums
+
+
+def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
+    """Read the repetition indices of pages with so many chunks each."""
+    rows = pages.rows
+    good = (pages.index_sizes == 16 * chunks) & (rows <= MAX_CHUNK_LEVELS * chunks)
+    if not good.all():
+        at = int(np.argmin(good))
+        expected = f"16 bytes for each of {chunks[at]} chunks"
+        found = f"{pages.index_sizes[at]} bytes"
+        if pages.index_sizes[at] == 16 * chunks[at]:
+            expected = f"at most {MAX_CHUNK_LEVELS} rows per chunk"
+            found = f"{rows[at]} rows in {chunks[at]} chunks"
+        raise pages.wrong("repetition index", at, expected, found)
+    pairs = as_array(index, "<u8").reshape(-1, 2)
+    after = chunks.cumsum()
+    first, last = after - chunks, after - 1
+    goes_on = pairs[:, 1] > 0
+    # Checked before they are added up, so that nothing can wrap around.
+    most = np.maximum.reduceat(pairs[:, 0], first)
+    good = (most <= rows.astype(np.uint64)) & ~goes_on[last]
+    if not good.all():
+        at = int(np.argmin(good))
+        expected = f"chunks with at most {rows[at]} rows, none unfinished in the end"
+        found = f"{most[at]} rows in a chunk, {pairs[last[at], 1]} entries left over"
+        raise pages.wrong("repetition index", at, expected, found)
+    begin = pairs[:, 0].astype(np.int64) + goes_on
+    begin[1:] -= goes_on[:-1]
+    least, held = np.minimum.reduceat(begin, first), np.add.reduceat(begin, first)
+    good = (least >= 0) & (held == rows)
+    if not good.all():
+        at = int(np.argmin(good))
+        found = f"{held[at]} rows, at least {least[at]} per chunk"
+        raise pages.wrong("repetition index", at, f"{rows[at]} rows", found)
+    enters = np.zeros(len(begin) + 1, np.bool_)
+    enters[1:] = goes_on
+    return RowIndex(_sums(begin), enters)
 
 
 def chunk_words(

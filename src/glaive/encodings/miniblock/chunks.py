@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.miniblock.layout import MiniBlockForm
-from glaive.encodings.protocol import MiniChunks
+from glaive.encodings.miniblock.layout import MiniBlockLayout
+from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.chunks import ChunkHeaders, parse_headers
@@ -38,6 +38,33 @@ class Items(NamedTuple):
     bases: NDArray[np.int64] | None = None
     limits: NDArray[np.int64] | None = None
 
+    @classmethod
+    def of_pages(
+        cls,
+        encoding: ValueEncoding,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        chunks: NDArray[np.int64],
+        where: Where,
+    ) -> Items:
+        """Decode the dictionaries of pages.
+
+        Parameters
+        ----------
+        data, starts, sizes
+            That of page i is ``data[starts[i] : starts[i] + sizes[i]]``.
+        counts, chunks
+            Items of each dictionary, and chunks of each page.
+        """
+        block = encoding.decode_blocks(data, starts, sizes, counts, where)
+        total = int(counts.sum())
+        if len(counts) == 1:
+            return cls(block, total)
+        bases = np.cumsum(counts) - counts
+        return cls(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
+
     def of(self, ids: slice | NDArray[np.int64]) -> Items:
         """The same for some of the chunks."""
         if self.bases is None or self.limits is None:
@@ -48,10 +75,10 @@ class Items(NamedTuple):
 class ChunkReader:
     """Parses headers and decodes values of any chunks of one page."""
 
-    __slots__ = ("_form", "_where")
+    __slots__ = ("_layout", "_where")
 
-    def __init__(self, form: MiniBlockForm, where: Where) -> None:
-        self._form = form
+    def __init__(self, layout: MiniBlockLayout, where: Where) -> None:
+        self._layout = layout
         self._where = where
 
     def header(self, data: pa.Buffer, start: int, size: int) -> tuple[int, list[tuple[int, int]]]:
@@ -59,10 +86,10 @@ class ChunkReader:
 
         The scalar form of :meth:`headers`, for the few chunks where arrays cost more.
         """
-        form = self._form
-        if form.header.size <= size and start + size <= data.size:
-            levels, *lengths = form.header.unpack_from(data, start)
-            position, end = start + form.header_room, start + size
+        layout = self._layout
+        if layout.header.size <= size and start + size <= data.size:
+            levels, *lengths = layout.header.unpack_from(data, start)
+            position, end = start + layout.header_room, start + size
             pieces = []
             for length in lengths:
                 pieces.append((position, length))
@@ -71,7 +98,7 @@ class ChunkReader:
                 return levels, pieces
         raise CorruptFileError(
             "mini-block chunk header",
-            expected=f"a header and {form.pieces} buffers within {size} bytes",
+            expected=f"a header and {layout.pieces} buffers within {size} bytes",
             found="sizes that add up to more",
             where=f"{self._where}, chunk at byte {start}",
         )
@@ -80,7 +107,7 @@ class ChunkReader:
         self, data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> ChunkHeaders:
         """Parse the headers of the chunks at ``starts``; every piece lies in its chunk."""
-        form = self._form
+        layout = self._layout
         if len(starts) == 1:
             levels, pieces = self.header(data, starts.item(0), sizes.item(0))
             places = np.array(pieces, np.int64)
@@ -89,15 +116,15 @@ class ChunkReader:
             data,
             starts,
             sizes,
-            level_pieces=form.level_pieces,
-            value_pieces=form.pieces - form.level_pieces,
-            value_width=form.value_width,
+            level_pieces=layout.level_pieces,
+            value_pieces=layout.pieces - layout.level_pieces,
+            value_width=layout.value_width,
             where=self._where,
         )
 
     def pieces_of(self, headers: ChunkHeaders) -> ValuePieces:
         """The pieces that are no levels."""
-        first = self._form.level_pieces
+        first = self._layout.level_pieces
         return ValuePieces(headers.starts[first:], headers.sizes[first:])
 
     def decode(
@@ -109,7 +136,7 @@ class ChunkReader:
     ) -> Block:
         """All values of the chunks, in order; ``items`` are :meth:`Items.of` these chunks."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
-        block = self._form.value.decode_mini(chunks)
+        block = self._layout.value.decode_mini(chunks)
         if items is None:
             return block
         return self._resolve(block, items, counts)
@@ -123,9 +150,9 @@ class ChunkReader:
         slot: NDArray[np.int64],
         index: NDArray[np.int64],
     ) -> Block:
-        """Value ``index[i]`` of chunk ``slot[i]`` for every i."""
+        """Value ``index[i]`` of chunk ``slot[i]`` for every i; ``items`` as for :meth:`decode`."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
-        block = self._form.value.take_mini(chunks, slot, index)
+        block = self._layout.value.take_mini(chunks, slot, index)
         return block if items is None else self._resolve(block, items.of(slot), None)
 
     def pick_one(
@@ -137,9 +164,9 @@ class ChunkReader:
         index: int,
     ) -> Block:
         """Value ``index`` of the one chunk with these pieces and ``count`` values."""
-        form = self._form
-        values = pieces[form.level_pieces :]
-        block = form.value.take_one(data, values, count, index, self._where)
+        layout = self._layout
+        values = pieces[layout.level_pieces :]
+        block = layout.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items, None)
 
     def _resolve(self, block: Block, items: Items, counts: NDArray[np.int64] | None) -> Dictionary:

@@ -11,27 +11,34 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import to_array
 from glaive.arrow.slices import count_bits
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import ChunkTable
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.layout import MiniBlockForm
+from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import LevelReader
-from glaive.encodings.predicate import Matches, Probe, all_or_none, block_matches, joined_matches
-from glaive.encodings.protocol import Leaf, MiniChunks
+from glaive.encodings.predicate import (
+    PagePredicate,
+    RowBits,
+    all_or_none,
+    block_matches,
+    joined_matches,
+)
+from glaive.encodings.protocol import MiniChunks
 from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.keep import Gone, keep_bits
 from glaive.kernels.levels import validity_from_levels
-from glaive.kernels.match import WordTest, match_pieces, test_of_flags
+from glaive.kernels.match import IntegerRanges, match_pieces, test_of_flags
 from glaive.types import Where
 
-__all__ = ["Asked", "Loaded", "find_in_chunks", "keep_in_chunks"]
+__all__ = ["Evaluated", "Loaded", "find_in_chunks", "keep_in_chunks"]
 
 
-class Asked(NamedTuple):
-    """What a probe said of the dictionary of a page: kept, as scans ask range by range."""
+class Evaluated(NamedTuple):
+    """A predicate on the dictionary of a page, evaluated: kept, as scans ask range by range."""
 
-    probe: Probe
-    indices: WordTest
+    predicate: PagePredicate
+    indices: IntegerRanges
     nulls: bool
 
 
@@ -42,17 +49,17 @@ class Loaded(Protocol):
     items: Items | None
     chunks: ChunkReader
     levels: LevelReader
-    asked: Asked | None
+    evaluated: Evaluated | None
 
 
 def find_in_chunks(
-    form: MiniBlockForm,
+    layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     rows: tuple[int, int],
-    probe: Probe,
+    predicate: PagePredicate,
     where: Where,
-) -> Matches | None:
+) -> RowBits | None:
     """Which rows of a range pass, in a page without lists; None when only Arrow can tell.
 
     Parameters
@@ -62,11 +69,12 @@ def find_in_chunks(
     rows
         The first row, and the one behind the last.
     """
-    by_entry = small.items is not None and probe.every is None
-    by_text = not by_entry and isinstance(form.value, Fsst) and probe.text is not None
-    if not (by_entry or by_text or probe.any_width):
+    by_entry = small.items is not None and predicate.every is None
+    by_text = not by_entry and isinstance(layout.value, Fsst) and predicate.text is not None
+    if not (by_entry or by_text or predicate.any_width):
         return None
-    if probe.words is not None and not by_entry and probe.words.bits != form.value.number_bits:
+    ranges = None if by_entry else predicate.ranges
+    if ranges is not None and ranges.bits != layout.value.number_bits:
         return None
     table = small.table
     ids = slice(table.find_one(rows[0]), table.find_one(rows[1] - 1) + 1)
@@ -75,41 +83,41 @@ def find_in_chunks(
     total = table.firsts.item(ids.stop) - first
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     validity = None
-    if form.definition is not None:
-        validity = _validity(form, small, data, headers, counts, total)
-    found: pa.Buffer | None
+    if layout.definition is not None:
+        validity = _validity(layout, small, data, headers, counts, total)
+    bits: pa.Buffer | None
     nulls = False
-    if probe.every is not None:
-        found = all_or_none(total, passing=probe.every)
+    if predicate.every is not None:
+        bits = all_or_none(total, passing=predicate.every)
     else:
         pieces = small.chunks.pieces_of(headers)
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
         if by_entry:
-            asked = _ask(form, small, probe, where)
-            if asked is None:
+            evaluated = _evaluate(layout, small, predicate, where)
+            if evaluated is None:
                 return None
-            nulls = asked.nulls
-            found = _match(form, chunks, asked.indices)
-        elif isinstance(form.value, Fsst) and probe.text is not None:
-            found = form.value.match_text(chunks, probe.text)
-        elif probe.words is not None:
-            found = _match(form, chunks, probe.words)
+            nulls = evaluated.nulls
+            bits = _match(layout, chunks, evaluated.indices)
+        elif isinstance(layout.value, Fsst) and predicate.text is not None:
+            bits = layout.value.match_text(chunks, predicate.text)
+        elif ranges is not None:
+            bits = _match(layout, chunks, ranges)
         else:
-            found = block_matches(form.value.decode_mini(chunks), probe, where)
-        if found is None:
+            bits = block_matches(layout.value.decode_mini(chunks), predicate, where)
+        if bits is None:
             return None
     if validity is not None and not by_entry:
-        nulls = probe.null_passes()
-    return Matches(joined_matches(found, validity, total, nulls=nulls), rows[0] - first)
+        nulls = predicate.null_passes()
+    return RowBits(joined_matches(bits, validity, total, nulls=nulls), rows[0] - first)
 
 
-def _match(form: MiniBlockForm, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
-    if form.value.number_bits != test.bits:
+def _match(layout: MiniBlockLayout, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
+    if layout.value.number_bits != test.bits:
         return None
-    found = form.value.match_mini(chunks, test)
-    if found is not None:
-        return found
-    block = form.value.decode_mini(chunks)
+    bits = layout.value.match_mini(chunks, test)
+    if bits is not None:
+        return bits
+    block = layout.value.decode_mini(chunks)
     if not isinstance(block, FixedWidth) or block.bits != test.bits:
         return None
     return match_pieces(
@@ -118,7 +126,7 @@ def _match(form: MiniBlockForm, chunks: MiniChunks, test: WordTest) -> pa.Buffer
 
 
 def keep_in_chunks(
-    form: MiniBlockForm,
+    layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     rows: tuple[int, int],
@@ -138,21 +146,21 @@ def keep_in_chunks(
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     pieces = small.chunks.pieces_of(headers)
     chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
-    values = form.value.keep_mini(chunks, rows[0] - first, gone)
+    values = layout.value.keep_mini(chunks, rows[0] - first, gone)
     if values is None:
         return None
     validity = None
-    if form.definition is not None:
+    if layout.definition is not None:
         total = table.firsts.item(ids.stop) - first
-        validity = _validity(form, small, data, headers, counts, total)
+        validity = _validity(layout, small, data, headers, counts, total)
         if validity is not None:
             validity = keep_bits(validity, rows[0] - first, gone)
     nulls = 0 if validity is None else gone.kept - count_bits(validity, gone.kept)
-    return Leaf(values, gone.kept, gone.kept, form.layers, None, None, validity, nulls)
+    return Leaf(values, gone.kept, gone.kept, layout.layers, None, None, validity, nulls)
 
 
 def _validity(
-    form: MiniBlockForm,
+    layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     headers: ChunkHeaders,
@@ -160,20 +168,23 @@ def _validity(
     total: int,
 ) -> pa.Buffer | None:
     """The bitmap of all values of some chunks, None without nulls."""
-    leaf = Leaf(None, total, total, form.layers)
+    leaf = Leaf(None, total, total, layout.layers)
     small.levels.read_flat(leaf, data, headers, counts, 0)
     if leaf.definition is None:
         return leaf.validity
     return validity_from_levels(leaf.definition, slot_max=1, null_level=1)[0]
 
 
-def _ask(form: MiniBlockForm, small: Loaded, probe: Probe, where: Where) -> Asked | None:
+def _evaluate(
+    layout: MiniBlockLayout, small: Loaded, predicate: PagePredicate, where: Where
+) -> Evaluated | None:
     """Which indices pass; None for indices of no known width."""
-    asked, items, bits = small.asked, small.items, form.value.number_bits
-    if asked is not None and asked.probe.same(probe):
-        return asked
+    evaluated, items, bits = small.evaluated, small.items, layout.value.number_bits
+    if evaluated is not None and evaluated.predicate.same(predicate):
+        return evaluated
     if items is None or bits not in (8, 16, 32, 64):
         return None
-    entries = probe.test_entries(to_array(items.block, probe.kind, None, 0, where))
-    small.asked = asked = Asked(probe, test_of_flags(bits, entries.flags), entries.nulls)
-    return asked
+    entries = predicate.test_entries(to_array(items.block, predicate.kind, None, 0, where))
+    indices = test_of_flags(bits, entries.flags)
+    small.evaluated = evaluated = Evaluated(predicate, indices, entries.nulls)
+    return evaluated

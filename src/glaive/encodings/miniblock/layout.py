@@ -7,14 +7,16 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.layers import LevelLimits, level_limits, read_layers
-from glaive.encodings.protocol import Layer, PageBytes, ValueEncoding
+from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
+from glaive.encodings.values.fsst import Fsst
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.chunks import header_size
 from glaive.types import Where
 
-__all__ = ["MiniBlockForm", "joined_kin"]
+__all__ = ["MiniBlockLayout"]
 
 MAX_BUFFERS = 64
 """Value buffers per chunk at most; nothing that exists needs more than a handful."""
@@ -25,12 +27,11 @@ MAX_ITEMS = 2**31 - 1
 MAX_IMPLIED_ITEMS = 65_536
 """Items of a dictionary whose encoding has no payload: no bytes bound their number."""
 
-MAX_FORMS = 256
-"""Forms to remember; text pages have one each, as it includes their symbol table."""
+MAX_LAYOUTS = 256
+"""Layouts to remember; text pages have one each, as it includes their symbol table."""
 
-
-MAX_JOINED_DICTIONARY = 32 * 1024
-"""Bytes of a dictionary at most in pages that are read as one: all of them are loaded."""
+MAX_ENTRIES = 2**48
+"""Visible entries that a page may claim: the sums of thousands of pages do not wrap around."""
 
 
 @lru_cache(maxsize=64)
@@ -39,8 +40,8 @@ def _header(level_pieces: int, value_pieces: int, value_width: int) -> Struct:
     return Struct("<H" + "H" * level_pieces + sizes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MiniBlockForm:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MiniBlockLayout:
     """The encodings and shape of a mini-block page.
 
     Parameters
@@ -57,6 +58,9 @@ class MiniBlockForm:
         The chunk header, and its bytes with fill.
     level_pieces, pieces
         Buffers per chunk: of levels, and in all.
+    signature
+        Equal for pages that can be read as one. Without lists each may have FSST symbols of its
+        own; with lists these are part of it, so that single values stay cheap to take.
     """
 
     value: ValueEncoding
@@ -71,27 +75,28 @@ class MiniBlockForm:
     header_room: int
     level_pieces: int
     pieces: int
+    signature: bytes
 
     @classmethod
-    def from_wire(cls, message: Any, where: Where) -> MiniBlockForm:
+    def from_wire(cls, message: Any, where: Where) -> MiniBlockLayout:
         """Read a ``MiniBlockLayout``; its parts must not contradict each other.
 
-        Pages that differ in their numbers of items only share one form.
+        Pages that differ in their numbers of items only share one layout.
         """
-        shape = type(message)()
-        shape.CopyFrom(message)
-        shape.num_items = shape.num_dictionary_items = 0
-        key = shape.SerializeToString(deterministic=True)
-        form = _FORMS.get(key)
-        if form is None:
-            form = cls._parse(message, where)
-            if len(_FORMS) >= MAX_FORMS:
-                _FORMS.clear()
-            _FORMS[key] = form
-        return form
+        shared = type(message)()
+        shared.CopyFrom(message)
+        shared.num_items = shared.num_dictionary_items = 0
+        key = shared.SerializeToString(deterministic=True)
+        layout = _LAYOUTS.get(key)
+        if layout is None:
+            layout = cls._parse(shared, key, where)
+            if len(_LAYOUTS) >= MAX_LAYOUTS:
+                _LAYOUTS.clear()
+            _LAYOUTS[key] = layout
+        return layout
 
     @classmethod
-    def _parse(cls, message: Any, where: Where) -> MiniBlockForm:
+    def _parse(cls, message: Any, key: bytes, where: Where) -> MiniBlockLayout:
         layers = read_layers(message.layers, where)
         limits = level_limits(layers)
         value = read_encoding(message.value_compression, where)
@@ -114,6 +119,9 @@ class MiniBlockForm:
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
         level_pieces = (parts["rep"] is not None) + (parts["definition"] is not None)
         width = 4 if message.has_large_chunk else 2
+        if isinstance(value, Fsst) and value.joins and not (parts["rep"] or parts["dictionary"]):
+            message.value_compression.fsst.symbol_table = b""
+            key = message.SerializeToString(deterministic=True)
         return cls(
             value=value,
             rep=parts["rep"],
@@ -127,18 +135,25 @@ class MiniBlockForm:
             header_room=(header_size(level_pieces, num_buffers, width) + 7) & ~7,
             level_pieces=level_pieces,
             pieces=level_pieces + num_buffers,
+            signature=key,
         )
 
     def check_page(self, page: PageBytes, num_items: int, num_dictionary_items: int) -> None:
-        """Check the number of the page's buffers, rows, entries and items against the form."""
-        if self.dictionary is not None:
-            _check_items(self.dictionary, num_dictionary_items, page.where)
+        """Check the number of the page's buffers, rows, entries and items against the layout."""
+        _check_items(self.dictionary, num_dictionary_items, page.where)
         buffers = 2 + (self.dictionary is not None) + (self.rep is not None)
         if len(page.ranges) != buffers:
             raise CorruptFileError(
                 "buffers of a mini-block page",
                 expected=f"{buffers}",
                 found=f"{len(page.ranges)}",
+                where=page.where,
+            )
+        if num_items > MAX_ENTRIES:
+            raise CorruptFileError(
+                "num_items of a mini-block page",
+                expected=f"at most {MAX_ENTRIES}",
+                found=f"{num_items}",
                 where=page.where,
             )
         if self.rep is None and num_items != page.rows:
@@ -150,11 +165,11 @@ class MiniBlockForm:
             )
 
 
-_FORMS: dict[bytes, MiniBlockForm] = {}
+_LAYOUTS: dict[bytes, MiniBlockLayout] = {}
 
 
-def _check_items(dictionary: ValueEncoding, count: int, where: Where) -> None:
-    most = MAX_ITEMS if dictionary.has_payload else MAX_IMPLIED_ITEMS
+def _check_items(dictionary: ValueEncoding | None, count: int, where: Where) -> None:
+    most = MAX_ITEMS if dictionary is None or dictionary.has_payload else MAX_IMPLIED_ITEMS
     if count > most:
         raise CorruptFileError(
             "dictionary items", expected=f"at most {most}", found=str(count), where=where
@@ -181,18 +196,3 @@ def _check_repetition(max_rep: int, rep: ValueEncoding | None, depth: int, where
             found=f"depth {depth}",
             where=where,
         )
-
-
-def joined_kin(form: MiniBlockForm, page: PageBytes) -> object:
-    """What pages with lists must have in common to be read as one.
-
-    Their encodings, and the mapping that their chunks lie in.
-    """
-    if page.at_hand is None or not page.ranges:
-        return None
-    if form.dictionary is not None and (
-        # Indices are moved to the place of their dictionary among all of them.
-        getattr(form.value, "bits", 0) < 32 or page.ranges[2].size > MAX_JOINED_DICTIONARY
-    ):
-        return None
-    return form, page.at_hand[1].address - page.ranges[1].offset

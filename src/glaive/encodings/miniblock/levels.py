@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Constant, FixedWidth
 from glaive.arrow.buffers import take_bits
 from glaive.arrow.slices import count_bits, slice_bits
-from glaive.encodings.miniblock.layout import MiniBlockForm
-from glaive.encodings.protocol import Leaf, ValueEncoding
+from glaive.encodings.leaf import Leaf
+from glaive.encodings.miniblock.layout import MiniBlockLayout
+from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
@@ -39,12 +40,12 @@ Levels = NDArray[np.uint16]
 class LevelReader:
     """Decodes the levels of any chunks of one page."""
 
-    __slots__ = ("_bits", "_form", "_where")
+    __slots__ = ("_bits", "_layout", "_where")
 
-    def __init__(self, form: MiniBlockForm, where: Where) -> None:
-        self._form = form
+    def __init__(self, layout: MiniBlockLayout, where: Where) -> None:
+        self._layout = layout
         self._where = where
-        self._bits = _bit_form(form.definition) if form.nullable_item else None
+        self._bits = _bit_form(layout.definition) if layout.nullable_item else None
 
     # ------------------------------------------------------------------ without lists
 
@@ -66,7 +67,7 @@ class LevelReader:
             if nulls:
                 leaf.validity, leaf.null_count = bitmap, nulls
             return
-        levels = self.decode(self._form.definition, data, headers, 0)
+        levels = self.decode(self._layout.definition, data, headers, 0)
         leaf.definition = levels[low : low + leaf.rows]
         self.check(None, leaf.definition)
 
@@ -88,7 +89,7 @@ class LevelReader:
             if nulls:
                 leaf.validity, leaf.null_count = bitmap, nulls
             return
-        leaf.definition = self.decode(self._form.definition, data, headers, 0)[position]
+        leaf.definition = self.decode(self._layout.definition, data, headers, 0)[position]
         self.check(None, leaf.definition)
 
     def one(
@@ -109,8 +110,8 @@ class LevelReader:
                 word = int.from_bytes(data[start + at : start + at + 2], "little")
                 return word >> bit & 1
         headers = ChunkHeaders(np.array([levels]), np.array([[start]]), np.array([[size]]))
-        level = self.decode(self._form.definition, data, headers, 0).item(index)
-        if level > self._form.limits.max_def:
+        level = self.decode(self._layout.definition, data, headers, 0).item(index)
+        if level > self._layout.limits.max_def:
             self.check(None, np.array([level], np.uint16))
         return level
 
@@ -120,8 +121,8 @@ class LevelReader:
         if (headers.levels != counts).any():
             at = int(np.argmax(headers.levels != counts))
             raise self.uneven(int(headers.levels[at]), int(counts[at]))
-        codec = self._form.definition
-        if self._form.nullable_item and isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
+        codec = self._layout.definition
+        if self._layout.nullable_item and isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
             runs = codec.block_runs(data, headers.starts[0], headers.sizes[0], self._where)
             return unpack_run_bits(data, *runs, headers.levels, self._where)
         if self._bits is None:
@@ -156,7 +157,7 @@ class LevelReader:
 
     def check(self, rep: Levels | None, definition: Levels | None) -> tuple[int, int]:
         """Row starts and visible entries; no level is above what the layers allow."""
-        limits = self._form.limits
+        limits = self._layout.limits
         return count_levels(
             rep,
             definition,
@@ -168,7 +169,7 @@ class LevelReader:
 
     def uneven(self, levels: int, values: int) -> CorruptFileError:
         """The error for a chunk with too few levels."""
-        each = "≥ " if self._form.limits.max_rep else "one per value, "
+        each = "≥ " if self._layout.limits.max_rep else "one per value, "
         return CorruptFileError(
             "level count of a mini-block chunk",
             expected=f"{each}{values}",
@@ -177,13 +178,13 @@ class LevelReader:
         )
 
 
-def empty_leaf(form: MiniBlockForm) -> Leaf:
+def empty_leaf(layout: MiniBlockLayout) -> Leaf:
     """No rows, with levels where the page has them."""
-    rep = np.empty(0, np.uint16) if form.rep is not None else None
+    rep = np.empty(0, np.uint16) if layout.rep is not None else None
     definition = None
-    if form.definition is not None and not form.nullable_item:
+    if layout.definition is not None and not layout.nullable_item:
         definition = np.empty(0, np.uint16)
-    return Leaf(None, 0, 0, form.layers, rep, definition)
+    return Leaf(None, 0, 0, layout.layers, rep, definition)
 
 
 def _bit_form(codec: ValueEncoding | None) -> tuple[LevelForm, int] | None:

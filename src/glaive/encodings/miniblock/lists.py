@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.encodings.miniblock.chunk_table import ChunkTable, RowIndex
 from glaive.encodings.miniblock.chunks import ChunkReader, ValuePieces
-from glaive.encodings.miniblock.layout import MiniBlockForm
+from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import LevelReader, Levels
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
@@ -74,26 +74,26 @@ class RowPick(NamedTuple):
 class ListReader:
     """Reads the levels of any chunks of one page with lists."""
 
-    __slots__ = ("_all_visible", "_chunks", "_form", "_levels", "_page", "_where")
+    __slots__ = ("_all_visible", "_chunks", "_layout", "_levels", "_page", "_where")
 
     def __init__(
-        self, form: MiniBlockForm, chunks: ChunkReader, levels: LevelReader, where: Where
+        self, layout: MiniBlockLayout, chunks: ChunkReader, levels: LevelReader, where: Where
     ) -> None:
-        self._form = form
+        self._layout = layout
         self._chunks = chunks
         self._levels = levels
         self._where = where
-        limits = form.limits
-        self._all_visible = form.definition is None or limits.visible_def == limits.max_def
+        limits = layout.limits
+        self._all_visible = layout.definition is None or limits.visible_def == limits.max_def
         self._page: Int64s | None = None
-        rep = _level_form(form.rep)
-        definition = _level_form(form.definition)
-        if rep is not None and (definition is not None or form.definition is None):
+        rep = _level_form(layout.rep)
+        definition = _level_form(layout.definition)
+        if rep is not None and (definition is not None or layout.definition is None):
             self._page = level_page(
                 rep,
                 definition,
-                value_pieces=form.pieces - form.level_pieces,
-                value_width=form.value_width,
+                value_pieces=layout.pieces - layout.level_pieces,
+                value_width=layout.value_width,
                 max_rep=limits.max_rep,
                 visible_max=limits.visible_def,
                 max_def=limits.max_def,
@@ -112,8 +112,8 @@ class ListReader:
     ) -> RowCut:
         """The rows ``start`` to ``stop`` out of the chunks ``ids``, which hold them."""
         rows = _index(table)
-        found = self._decode(data, starts, table, ids)
-        rep, definition, max_rep = found.rep, found.definition, self._form.limits.max_rep
+        decoded = self._decode(data, starts, table, ids)
+        rep, definition, max_rep = decoded.rep, decoded.definition, self._layout.limits.max_rep
         visible = int(table.firsts[ids.stop] - table.firsts[ids.start])
         first = int(rows.starts[ids.start])
         begin, end = 0, len(rep)
@@ -121,20 +121,20 @@ class ListReader:
             begin = find_row(rep, max_rep, start - first)
         if stop != rows.starts[ids.stop] or rows.enters[ids.stop]:
             # It lies in the last chunk: rows that go on from there are not wanted.
-            at = int(found.firsts[-1]) if len(found.firsts) else 0
+            at = int(decoded.firsts[-1]) if len(decoded.firsts) else 0
             nth = stop - int(rows.starts[ids.stop - 1])
             end = at + find_row(rep[at:], max_rep, nth)
         if begin == 0 and end == len(rep):
-            return RowCut(rep, definition, 0, visible, found.pieces)
+            return RowCut(rep, definition, 0, visible, decoded.pieces)
         cut = rep[begin:end]
         if definition is None:
-            return RowCut(cut, None, begin, end - begin, found.pieces)
+            return RowCut(cut, None, begin, end - begin, decoded.pieces)
         if self._all_visible:
-            return RowCut(cut, definition[begin:end], begin, end - begin, found.pieces)
-        top = self._form.limits.visible_def
+            return RowCut(cut, definition[begin:end], begin, end - begin, decoded.pieces)
+        top = self._layout.limits.visible_def
         before = int(np.count_nonzero(definition[:begin] <= top))
         after = int(np.count_nonzero(definition[end:] <= top))
-        return RowCut(cut, definition[begin:end], before, visible - before - after, found.pieces)
+        return RowCut(cut, definition[begin:end], before, visible - before - after, decoded.pieces)
 
     def _decode(
         self, data: pa.Buffer, starts: Int64s, table: ChunkTable, ids: slice | Int64s
@@ -142,7 +142,7 @@ class ListReader:
         """All levels of the chunks; they agree with the chunk table."""
         index = _index(table)
         if self._page is not None and isinstance(ids, slice):
-            found = read_levels(
+            levels = read_levels(
                 data,
                 starts,
                 table.sizes[ids],
@@ -151,9 +151,9 @@ class ListReader:
                 index.enters[ids],
                 self._page,
             )
-            if found is not None:
-                pieces = ValuePieces(found.starts, found.sizes)
-                return _Chunks(found.rep, found.definition, found.firsts, pieces)
+            if levels is not None:
+                pieces = ValuePieces(levels.starts, levels.sizes)
+                return _Chunks(levels.rep, levels.definition, levels.firsts, pieces)
         headers = self._chunks.headers(data, starts, table.sizes[ids])
         counts, row_starts = table.counts[ids], index.starts[:-1][ids]
         row_counts = index.starts[1:][ids] - row_starts
@@ -163,14 +163,14 @@ class ListReader:
         ends = np.cumsum(headers.levels)
         firsts = ends - headers.levels
         self._check_room(int(ends[-1]), table, ids)
-        rep = self._levels.decode(self._form.rep, data, headers, 0)
+        rep = self._levels.decode(self._layout.rep, data, headers, 0)
         definition = None
-        if self._form.definition is not None:
-            definition = self._levels.decode(self._form.definition, data, headers, 1)
+        if self._layout.definition is not None:
+            definition = self._levels.decode(self._layout.definition, data, headers, 1)
         rows, visible = self._levels.check(rep, definition)
-        begins = np.flatnonzero(rep == self._form.limits.max_rep)
+        begins = np.flatnonzero(rep == self._layout.limits.max_rep)
         found_rows = begins.searchsorted(ends) - begins.searchsorted(firsts)
-        enters = rep[firsts] != self._form.limits.max_rep
+        enters = rep[firsts] != self._layout.limits.max_rep
         if (found_rows != row_counts).any() or (enters != index.enters[:-1][ids]).any():
             raise CorruptFileError(
                 "repetition levels",
@@ -180,7 +180,7 @@ class ListReader:
             )
         seen = ends
         if definition is not None:
-            seen = np.append(0, np.cumsum(definition <= self._form.limits.visible_def))[ends]
+            seen = np.append(0, np.cumsum(definition <= self._layout.limits.visible_def))[ends]
         if (np.diff(seen, prepend=0) != counts).any():
             raise CorruptFileError(
                 "definition levels",
@@ -192,11 +192,11 @@ class ListReader:
 
     def _check_room(self, levels: int, table: ChunkTable, ids: slice | Int64s) -> None:
         """Refuse more levels than the chunks can have, before memory is made for them."""
-        if isinstance(self._form.rep, General):
+        if isinstance(self._layout.rep, General):
             return  # a chunk has 65,535 at most
         rows = _index(table).starts
         counts = np.append(0, np.cumsum((rows[1:] - rows[:-1])[ids]))
-        max_rep = self._form.limits.max_rep
+        max_rep = self._layout.limits.max_rep
         most = most_levels(table.counts[ids], counts, table.sizes[ids], max_rep=max_rep)
         if levels > most:
             raise CorruptFileError(
@@ -223,7 +223,7 @@ class ListReader:
         """
         index = _index(table)
         if self._page is not None:
-            found = pick_levels(
+            picked = pick_levels(
                 data,
                 starts,
                 table.sizes,
@@ -235,9 +235,9 @@ class ListReader:
                 self._page,
                 order,
             )
-            if found is not None:
-                pieces = ValuePieces(found.starts, found.sizes)
-                return RowPick(found.rep, found.definition, found.slots, found.places, pieces)
+            if picked is not None:
+                pieces = ValuePieces(picked.starts, picked.sizes)
+                return RowPick(picked.rep, picked.definition, picked.slots, picked.places, pieces)
         if order is not None:
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))
@@ -251,7 +251,7 @@ class ListReader:
         index, ids = _index(table), located.ids
         row_starts = index.starts[ids]
         row_counts = index.starts[ids + 1] - row_starts
-        starts = np.flatnonzero(chunks.rep == self._form.limits.max_rep)
+        starts = np.flatnonzero(chunks.rep == self._layout.limits.max_rep)
         before = np.cumsum(row_counts) - row_counts
         number = rows + (before - row_starts)[located.begin]
         begin = starts[number]
@@ -265,7 +265,7 @@ class ListReader:
         definition, values = None, entries
         if chunks.definition is not None:
             definition = chunks.definition[entries]
-            top = self._form.limits.visible_def
+            top = self._layout.limits.visible_def
             position = np.cumsum(chunks.definition <= top) - 1
             values = position[entries[definition <= top]]
         counts = table.counts[ids]

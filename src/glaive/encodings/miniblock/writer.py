@@ -16,9 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.layers import level_limits
 from glaive.encodings.miniblock.chunk_table import MAX_CHUNK_LEVELS, chunk_words, repetition_index
-from glaive.encodings.protocol import EncodedChunks, EncodedPage, Layer, ValueEncoding
+from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import assemble_chunks

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.buffers import as_buffer, items_of, pack_flags
-from glaive.encodings.fetch import chain
+from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import read_layers
-from glaive.encodings.protocol import Fetch, Layer, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page, page_layout
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
@@ -123,8 +124,8 @@ class BlobPage(PageReader):
             self._set_nulls(leaf, positions, null)
             positions = np.where(null, np.uint64(0), positions)
         if self._end is None:
-            members = [np.ascontiguousarray(one) for one in (positions, sizes)]
-            blocks = [FixedWidth(as_buffer(one), 64, len(one)) for one in members]
+            members = [np.ascontiguousarray(part) for part in (positions, sizes)]
+            blocks = [FixedWidth(as_buffer(part), 64, len(part)) for part in members]
             leaf.values = Struct(tuple(blocks), inner.rows)
             return leaf
         ranges = value_ranges(positions, sizes, self._end, self._where, distinct)

@@ -36,13 +36,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
-from glaive.encodings.predicate import Matches, Probe, leaf_matches
+from glaive.encodings.predicate import PagePredicate, RowBits, leaf_matches
 from glaive.encodings.protocol import (
+    NO_RANGES,
     EncodedPage,
-    Fetch,
-    Layer,
-    Leaf,
+    MemoryRanges,
     PageBytes,
     PageReader,
     ValueEncoding,
@@ -149,10 +150,21 @@ class ConstantPage(PageReader):
 
         return self._with(pick)
 
-    def find(self, probe: Probe, start: int, stop: int) -> Matches | None:
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the one value."""
         leaf = self.read(start, stop)
-        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self.page.where)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self.page.where)
+
+    def opening_ranges(self) -> MemoryRanges:
+        """All buffers."""
+        buffers = None if self.loaded is not None else self.page.at_hand
+        if not buffers:
+            return NO_RANGES
+        return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
+
+    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges:
+        """Nothing beside."""
+        return NO_RANGES
 
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
         if self.loaded is not None:

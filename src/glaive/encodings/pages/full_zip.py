@@ -21,6 +21,7 @@ Specification: "Full-zip pages" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,18 +29,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import level_limits, read_layers
+from glaive.encodings.plain_run import PlainRun
 from glaive.encodings.protocol import (
     EncodedPage,
-    Fetch,
-    Layer,
-    Leaf,
+    MemoryRanges,
     PageBytes,
     PageReader,
+    PageSignature,
     ValueEncoding,
 )
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.encodings.row_ranges import RowRuns, join_buffers
+from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.kernels._tier import as_array
 from glaive.kernels.levels import validity_from_levels
@@ -147,6 +151,21 @@ class FullZipPage(PageReader):
         starts, stops = index[rows].astype(np.int64), index[rows + 1].astype(np.int64)
         return self._leaf(unzip(at_hand[0], starts, stops, self.form, self.page.where), count)
 
+    def take_ranges(self, rows: Rows) -> MemoryRanges | None:
+        """The entries of the rows, where all have one size."""
+        at_hand = self.page.at_hand
+        if at_hand is None or self.index_width:
+            return None
+        stride = self.form.stride
+        return np.stack([at_hand[0].address + stride * rows, np.full(len(rows), stride)], axis=1)
+
+    def page_signature(self) -> PageSignature | None:
+        """Plain values of one width, without levels."""
+        if self.index_width or self.form.control or not isinstance(self.values, Flat):
+            return None
+        width, values, layers = self.form.width, self.values, self.layers
+        return PageSignature((width, values, layers), partial(PlainRun, width, values, layers))
+
     def _fetch(self, rows: Rows) -> Fetch[Leaf] | Leaf:
         """Ask for just the bytes of some rows, after their entries in the row index."""
         runs = RowRuns.of(rows)
@@ -188,12 +207,12 @@ class FullZipPage(PageReader):
                 where=self.page.where,
             )
         zipped = unzip(buffers[0], bounds[:-1], bounds[1:], self.form, self.page.where)
-        found = (zipped.entries, zipped.visible)
-        if stop - start == self.rows and found != (self.num_items, self.num_visible_items):
+        counts = (zipped.entries, zipped.visible)
+        if stop - start == self.rows and counts != (self.num_items, self.num_visible_items):
             raise CorruptFileError(
                 "zipped entries",
                 expected=f"{self.num_items} items, {self.num_visible_items} visible",
-                found=f"{found[0]} items, {found[1]} visible",
+                found=f"{counts[0]} items, {counts[1]} visible",
                 where=self.page.where,
             )
         return self._leaf(zipped, stop - start)

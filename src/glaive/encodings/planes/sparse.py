@@ -19,26 +19,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
-from glaive.encodings.fetch import chain
+from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.sparse import ListSlots, Validity, bitmap_of
 from glaive.encodings.levels.sparse_layout import MAX_SLOTS, LayerForm
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.plane_protocol import SlotValues, StructuralPlane, ValuePlane, part_of
-from glaive.encodings.protocol import (
-    Fetch,
-    Layer,
-    Leaf,
-    PageBytes,
-    PageReader,
-    Slots,
-)
+from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import structural_plane
 from glaive.errors import CorruptFileError, RowIndexError
 
@@ -132,11 +126,6 @@ class SparsePage(PageReader):
     def nbytes(self) -> int:
         """Bytes of memory of the structure; an estimate."""
         return page_bytes(0, sum(part.size for part in self._page.ranges))
-
-    @classmethod
-    def from_wire(cls, message: Any, page: PageBytes) -> Self:
-        """Refuse: a structure alone is no page."""
-        raise TypeError("a page with sparse structure is opened with its values")
 
     # ------------------------------------------------------------------ entry points
 

@@ -38,7 +38,7 @@ from glaive.kernels.bitpack import (
     unpack_one,
 )
 from glaive.kernels.keep import Gone, keep_inline
-from glaive.kernels.match import WordTest, match_inline
+from glaive.kernels.match import IntegerRanges, match_inline
 from glaive.types import Where
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class InlineBitpacking(ValueEncoding):
             chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
         )
 
-    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+    def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Unpack and compare one chunk after the other; skip those too narrow to pass."""
         if test.bits != self.bits:
             return None

@@ -95,8 +95,8 @@ class Dictionary(ValueEncoding):
         at = starts + (_HEADER if self.has_payload else 0)
         parts = self._parts(data, starts, sizes, where)
         total = int(counts.sum())
-        coded = self.indices.decode_blocks(data, at, parts[:, 0], counts, where)
-        indices = numbers_of(coded, _INDEX_BITS, total, "dictionary indices", where)
+        encoded = self.indices.decode_blocks(data, at, parts[:, 0], counts, where)
+        indices = numbers_of(encoded, _INDEX_BITS, total, "dictionary indices", where)
         if len(indices) and int(indices.max()) >= self.num_items:
             raise CorruptFileError(
                 "dictionary indices",

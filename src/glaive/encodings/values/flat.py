@@ -29,7 +29,7 @@ from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array
 from glaive.kernels.flat import join_bits, take_flat
-from glaive.kernels.match import WordTest, match_pieces
+from glaive.kernels.match import IntegerRanges, match_pieces
 from glaive.kernels.zipped import gather_pieces
 from glaive.types import Where
 
@@ -94,7 +94,7 @@ class Flat(ValueEncoding):
             chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
         )
 
-    def match_mini(self, chunks: MiniChunks, test: WordTest) -> pa.Buffer | None:
+    def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Compare the values where they are."""
         if test.bits != self.bits:
             return None

@@ -97,6 +97,11 @@ class Fsst(ValueEncoding):
         """Buffers per chunk: those of the inner encoding."""
         return self.values.num_buffers
 
+    @property
+    def joins(self) -> bool:
+        """Whether pages with other symbols can be read with these; see ``FsstTables``."""
+        return isinstance(self.values, Variable) and self.table.encoded
+
     def match_text(self, chunks: MiniChunks, test: TextTest) -> pa.Buffer | None:
         """Which texts pass, one bit each; decoded chunk by chunk, and kept nowhere.
 

@@ -27,17 +27,19 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.compression import decompress
 from glaive.encodings.integer_sequence import Numbers, numbers_of
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array, as_buffer
+from glaive.kernels.runs import collapse_runs, plan_runs
 from glaive.types import Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["NestedRuns", "block_parts", "runs_of"]
+__all__ = ["NestedRuns", "block_parts", "cut_runs", "runs_of"]
 
 HEADER = 8
 LENGTH_BITS = (8, 16, 32)
@@ -87,9 +89,8 @@ class NestedRuns(ValueEncoding):
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
         """Parse an ``Rle`` of any form."""
-        from glaive.encodings.values.rle import RunLength
-
-        return RunLength.from_wire(message, where)
+        values = read_encoding(message.values, where)
+        return cls.of(values, read_encoding(message.run_lengths, where), where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``Rle``."""
@@ -184,12 +185,10 @@ class NestedRuns(ValueEncoding):
         SchemaError
             Lengths are other than bytes.
         """
-        from glaive.encodings.values.rle import RunLength
-
         if self.lengths != Flat(8):
             raise SchemaError("lengths of runs in chunks are written as bytes")
         bits = self.number_bits or 0
-        plain = RunLength(bits).encode_mini(block)
+        plain = cut_runs(fixed_width(block, bits, self.wire_name))
         runs = plain.sizes[1]
         values = FixedWidth(as_buffer(plain.buffers[0]), bits, int(runs.sum()))
         encoded = self.values.encode_blocks(values, runs)
@@ -220,6 +219,17 @@ class NestedRuns(ValueEncoding):
         head = np.frombuffer(len(parts[0]).to_bytes(HEADER, "little"), np.uint8)
         data = np.concatenate((head, *parts))
         return EncodedBlocks(data, np.array([len(data)], np.int64))
+
+
+def cut_runs(fixed: FixedWidth) -> EncodedChunks:
+    """Values and lengths of runs in chunks of up to 4,096 values and 8,186 bytes."""
+    no_limit = (fixed.count + 1) * (fixed.bits // 8 + 1)
+    plan = plan_runs(fixed.values, fixed.count, fixed.bits, no_limit)
+    if plan is None:
+        raise ValueError("more runs than values")
+    values, lengths = collapse_runs(fixed.values, plan.counts, plan.pairs, fixed.bits)
+    sizes = (plan.pairs * (fixed.bits // 8), plan.pairs)
+    return EncodedChunks((values, lengths), sizes, plan.counts)
 
 
 def runs_of(words: Numbers) -> tuple[Numbers, Numbers]:

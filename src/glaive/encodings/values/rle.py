@@ -27,11 +27,11 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.flat import Flat
-from glaive.encodings.values.nested_runs import NestedRuns, block_parts
+from glaive.encodings.values.nested_runs import NestedRuns, block_parts, cut_runs
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer
-from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
+from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, take_runs
 from glaive.kernels.zipped import gather_pieces
 from glaive.types import Where
 
@@ -116,14 +116,7 @@ class RunLength(ValueEncoding):
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Cut into chunks of up to 4,096 values and 8,186 bytes."""
-        fixed = fixed_width(block, self.bits, self.wire_name)
-        no_limit = (fixed.count + 1) * (self.bits // 8 + 1)
-        plan = plan_runs(fixed.values, fixed.count, self.bits, no_limit)
-        if plan is None:
-            raise ValueError("more runs than values")
-        values, lengths = collapse_runs(fixed.values, plan.counts, plan.pairs, self.bits)
-        sizes = (plan.pairs * (self.bits // 8), plan.pairs)
-        return EncodedChunks((values, lengths), sizes, plan.counts)
+        return cut_runs(fixed_width(block, self.bits, self.wire_name))
 
     def decode_blocks(
         self,

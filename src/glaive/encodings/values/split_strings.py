@@ -19,6 +19,7 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
+from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_buffer
 from glaive.kernels.zipped import gather_pieces
@@ -27,7 +28,7 @@ from glaive.types import Where
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["SplitStrings"]
+__all__ = ["SplitStrings", "checked_offset_bits", "stored_strings"]
 
 _INT32_MAX = 2**31 - 1
 
@@ -43,10 +44,9 @@ class SplitStrings(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
-        """Parse a ``Variable`` of any form."""
-        from glaive.encodings.values.variable import Variable
-
-        return Variable.from_wire(message, where)
+        """Parse a ``Variable`` whose offsets are encoded."""
+        offsets = read_encoding(message.offsets, where)
+        return cls(checked_offset_bits(offsets.number_bits, where), offsets)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Variable``."""
@@ -116,6 +116,25 @@ class SplitStrings(ValueEncoding):
 
     def decode_values(self, block: Block, where: Where) -> blocks.Variable:
         """Return the values: in a full-zip page every one has a length instead."""
-        from glaive.encodings.values.variable import Variable
+        return stored_strings(block, where)
 
-        return Variable(self.offset_bits).decode_values(block, where)
+
+def checked_offset_bits(bits: int | None, where: Where) -> int:
+    """The width of offsets; ``CorruptFileError`` for one that they cannot have."""
+    if bits not in (32, 64):
+        raise CorruptFileError(
+            "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
+        )
+    return bits
+
+
+def stored_strings(block: Block, where: Where) -> blocks.Variable:
+    """The values of a full-zip page, which are stored as they are."""
+    if not isinstance(block, blocks.Variable):
+        raise CorruptFileError(
+            "values of a full-zip page",
+            expected="a length in front of each",
+            found="a fixed width",
+            where=where,
+        )
+    return block

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
-from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.values.split_strings import SplitStrings
+from glaive.encodings.registry import value_encoding
+from glaive.encodings.values.split_strings import SplitStrings, checked_offset_bits, stored_strings
 from glaive.encodings.writing.string_stats import VariableStats
-from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.errors import SchemaError, UnsupportedFeatureError
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable
 from glaive.types import Where
@@ -62,9 +62,8 @@ class Variable(ValueEncoding):
                 "the file was probably written by a newer Lance"
             )
         if message.offsets.WhichOneof("compression") == "flat":
-            return cls(_checked_bits(message.offsets.flat.bits_per_value, where))
-        offsets = read_encoding(message.offsets, where)
-        return SplitStrings(_checked_bits(offsets.number_bits, where), offsets)
+            return cls(checked_offset_bits(message.offsets.flat.bits_per_value, where))
+        return SplitStrings.from_wire(message, where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Variable`` with ``Flat`` offsets."""
@@ -146,26 +145,11 @@ class Variable(ValueEncoding):
 
     def decode_values(self, block: Block, where: Where) -> blocks.Variable:
         """Return the values: they are stored as they are."""
-        if not isinstance(block, blocks.Variable):
-            raise CorruptFileError(
-                "values of a full-zip page",
-                expected="a length in front of each",
-                found="a fixed width",
-                where=where,
-            )
-        return block
+        return stored_strings(block, where)
 
     def encode_values(self, block: Block) -> blocks.Variable:
         """Return the values: they are stored as they are."""
         return blocks.Variable(*strings_of(block, self.wire_name), block.count)
-
-
-def _checked_bits(bits: int | None, where: Where) -> int:
-    if bits not in (32, 64):
-        raise CorruptFileError(
-            "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
-        )
-    return bits
 
 
 def one_string(raw: bytes, offset_bits: int) -> blocks.Variable:

@@ -115,8 +115,8 @@ def _dictionary(array: Any, out: Outlet) -> Dictionary:
                 f"{kind.index_type} in format 2.0; cast the column to {kind.value_type}"
             )
         indices = pc.fill_null(indices, pa.scalar(at, kind.index_type))
-    coded = _nullable(indices, out)
-    return Dictionary(kind, coded, _items(items, out), len(items))
+    encoded = _nullable(indices, out)
+    return Dictionary(kind, encoded, _items(items, out), len(items))
 
 
 def _items(items: Any, out: Outlet) -> ArrayEncoding:

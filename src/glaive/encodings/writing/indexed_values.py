@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Variable
 from glaive.arrow.build import block_from_array
+from glaive.encodings.leaf import Layer
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.pages.full_zip import encode_full_zip_page
-from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.values.general import General
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers

@@ -100,9 +100,9 @@ def _candidates(words: Words, bits: int) -> Iterator[tuple[int, ValueEncoding]]:
     if (words[1:] >= words[:-1]).all():
         size, inner = _plain(np.diff(words), bits)
         yield size, Delta(bits, int(words[0]), inner)
-    coded = _dictionary(words, bits)
-    if coded is not None:
-        yield coded
+    encoded = _dictionary(words, bits)
+    if encoded is not None:
+        yield encoded
     runs = _runs(words, bits)
     if runs is not None:
         yield runs

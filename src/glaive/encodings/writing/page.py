@@ -20,12 +20,13 @@ from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct
 from glaive.arrow.buffers import number_array
 from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
 from glaive.encodings.compression import Scheme
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels, flat_levels
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
-from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.writing.dictionary import choose_dictionary

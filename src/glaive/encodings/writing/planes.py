@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedList, FixedWidth
 from glaive.arrow.build import block_from_array
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.pages.constant import MAX_INLINE
 from glaive.encodings.pages.full_zip import encode_full_zip_page
-from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.writing.indexed_values import LARGE_ITEMS, encode_indexed, size_of

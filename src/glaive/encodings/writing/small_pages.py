@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
-from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.build import all_null
 from glaive.arrow.conditions import Condition
-from glaive.encodings.fetch import join
+from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.legacy.pruning import may_pass
 from glaive.encodings.legacy.statistics import PageBounds
-from glaive.encodings.predicate import Probe, array_matches, probe_entries, probe_for
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.predicate import PagePredicate, array_matches, entry_predicate, page_predicate
 from glaive.errors import RowIndexError
 from glaive.file.drive import drive
 from glaive.file.legacy.nodes import Node, offset_bits
@@ -96,11 +95,11 @@ class LegacyField(Searchable):
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(probe_for(condition, self.field.type), start, stop)
+        return self._search(page_predicate(condition, self.field.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
         """``find`` by a test that is to be made once per distinct value."""
-        return self._search(probe_entries(passing, self.field.type), start, stop)
+        return self._search(entry_predicate(passing, self.field.type), start, stop)
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
         """The parts of ``start`` to ``stop`` in which rows may pass, by page statistics."""
@@ -117,15 +116,15 @@ class LegacyField(Searchable):
         pairs = zip(begins.tolist(), ends.tolist(), strict=True)
         return [RowRange(*pair) for pair in pairs if pair[0] < pair[1]]
 
-    def _search(self, probe: Probe, start: int, stop: int) -> Int64s | None:
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         self._check_range(start, stop)
-        coded = pa.types.is_dictionary(self.field.type)
+        encoded = pa.types.is_dictionary(self.field.type)
         if not self._reader.mapped or pa.types.is_nested(self.field.type):
             return None
-        if not (coded or (probe.any_width and offset_bits(self.field.type) is None)):
+        if not (encoded or (predicate.any_width and offset_bits(self.field.type) is None)):
             return None
         where = Where(self._reader.path, None, self.field.name)
-        matches = array_matches(self.read(start, stop), probe, where)
+        matches = array_matches(self.read(start, stop), predicate, where)
         if matches is None:
             return None
         return list_rows(matches.bits, matches.begin, stop - start, start)

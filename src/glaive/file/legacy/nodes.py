@@ -21,13 +21,12 @@ import pyarrow as pa
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.buffers import items_of, pack_flags
 from glaive.arrow.build import all_null, leaf_bits, list_array, to_array
-from glaive.encodings.fetch import chain, join
+from glaive.encodings.fetch import Fetch, chain, join
 from glaive.encodings.legacy.dictionary import keys_into
 from glaive.encodings.legacy.lists import ListParts, read_lists
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.legacy.plain import read_plain
 from glaive.encodings.legacy.var_binary import read_var_binary
-from glaive.encodings.protocol import Fetch
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import Field
 from glaive.kernels.strings import value_lengths

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
 from glaive.encodings.legacy.statistics import STATISTICS, PageBounds
-from glaive.encodings.protocol import Fetch
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.drive import drive
 from glaive.file.legacy.bound import LegacyColumns, LegacyField

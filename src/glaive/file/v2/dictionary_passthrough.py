@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
-from glaive.encodings.protocol import Leaf
 from glaive.encodings.writing.dictionary import SURE_SHARE
 from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
 from glaive.file.v2.reading.columns import Node
@@ -47,14 +47,14 @@ def can_pass_through(kind: pa.DataType) -> bool:
 
 
 def is_passed_through(found: pa.DataType, wanted: Any) -> bool:
-    """Whether arrays of type ``found`` are coded values of type ``wanted``."""
+    """Whether arrays of type ``found`` are dictionary-encoded values of type ``wanted``."""
     if not pa.types.is_dictionary(found) or not can_pass_through(wanted):
         return False
     return bool(pa.dictionary(pa.int32(), wanted).equals(found))
 
 
 def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -> bool:
-    """Whether rows have the columns of a schema, some of them coded with items that are values."""
+    """Whether rows have the columns of a schema, some dictionary-encoded, no item null."""
     schema = rows.schema
     if schema.names != wanted.names:
         return False
@@ -95,26 +95,26 @@ def _with_items(array: Any, number: Any, items: Any) -> Any:
 
 
 def decoded_bytes(array: Any) -> int:
-    """Bytes of the values of a coded array and their offsets, about, where they stood alone."""
+    """Bytes of the values of a dictionary array and their offsets, about, if they were plain."""
     items = array.dictionary
     size: int = len(array) * (4 + items.nbytes // max(1, len(items)))
     return size
 
 
 def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None) -> Any:
-    """A coded array as it is to be written: with its dictionary, or plain.
+    """A dictionary array as it is to be written: with its dictionary, or plain.
 
     Parameters
     ----------
     kind
         Type of the field.
     wanted
-        What the author of the column asks for; ``None`` where no coded values can be
+        What the author of the column asks for; ``None`` where no dictionaries can be
         written.
 
     Notes
     -----
-    It stays coded only where a writer of the plain values would make the same choice
+    It keeps its dictionary only where a writer of the plain values would make the same choice
     without comparing: where a dictionary takes a fifth of the bytes, and nothing was asked.
     """
     if not is_passed_through(array.type, kind):

@@ -3,7 +3,7 @@
 A file of a few rows costs more to open than to decode: tables, footers and messages are
 looked at one by one. Here all files of a batch lie in one buffer. Footers and tables are
 checked with array operations; the metadata of a column, which most files of a dataset have
-in common byte by byte, is parsed once; and pages of one form are decoded together.
+in common byte by byte, is parsed once; and pages with equal signatures are read as one.
 
 Whatever is out of the ordinary is refused with :class:`BulkReadError`, and left to the reader
 of single files, as is damage: it says what is wrong and where.
@@ -12,7 +12,7 @@ of single files, as is damage: it says what is wrong and where.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,9 +21,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.dictionaries import has_dictionary
-from glaive.encodings.miniblock.alike_pages import AlikeChunks, AlikeValues, alike
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
 from glaive.encodings.registry import open_page
 from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
 from glaive.file.v2.reading.columns import Node, column_tree
@@ -44,6 +45,7 @@ __all__ = [
     "BulkReadError",
     "SmallBatch",
     "SmallPage",
+    "at_hand",
     "read_small_files",
     "suits_bulk_reads",
 ]
@@ -141,9 +143,9 @@ def read_small_files(
 class SmallPage:
     """What the metadata of a column with one page says, whatever file it is in.
 
-    ``end`` is where the last of its buffers ends; ``kin`` is None for a page that is to be
-    read alone. ``opened`` is the page without its bytes. ``dictionary`` tells where the items
-    of a dictionary lie, whether they are compressed, and the values for each of them.
+    ``end`` is where the last of its buffers ends; ``opened`` is the page without its bytes,
+    and ``signature`` its own, None for a page that is to be read alone. ``dictionary`` tells
+    where the items of a dictionary lie, whether they are compressed, and the values for each.
     """
 
     rows: int
@@ -151,13 +153,13 @@ class SmallPage:
     end: int
     layout: Any
     opened: PageReader
-    kin: AlikeChunks | AlikeValues | None
+    signature: PageSignature | None
     dictionary: tuple[int, int, bool, float]
 
     @property
     def items(self) -> int:
-        """Items of the dictionary of a page that is read with others."""
-        return self.kin.items if isinstance(self.kin, AlikeChunks) else 0
+        """Items of the dictionary."""
+        return self.opened.num_dictionary_items if isinstance(self.opened, MiniBlockPage) else 0
 
 
 @lru_cache(maxsize=4096)
@@ -177,10 +179,9 @@ def _page(raw: bytes) -> SmallPage | None:
         return None
     opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
     end = max((part.end for part in ranges), default=0)
-    kin = alike(opened) if page.length else None
-    return SmallPage(
-        page.length, ranges, end, layout, opened, kin, _dictionary(opened, layout, ranges)
-    )
+    signature = opened.page_signature() if page.length else None
+    dictionary = _dictionary(opened, layout, ranges)
+    return SmallPage(page.length, ranges, end, layout, opened, signature, dictionary)
 
 
 def _dictionary(
@@ -189,8 +190,8 @@ def _dictionary(
     items = opened.num_dictionary_items if isinstance(opened, MiniBlockPage) else 0
     if not items or len(ranges) <= _DICTIONARY:
         return 0, 0, False, 0.0
-    form, (start, size) = layout.mini_block_layout, ranges[_DICTIONARY]
-    return start, size, form.dictionary.HasField("general"), form.num_items / items
+    message, (start, size) = layout.mini_block_layout, ranges[_DICTIONARY]
+    return start, size, message.dictionary.HasField("general"), message.num_items / items
 
 
 @dataclass(slots=True)
@@ -238,53 +239,78 @@ class SmallBatch:
         if not node.children:
             return self._flat(node, coded=coded)
         leaves = [self.column(leaf) for leaf in node.leaves()]
-        self._check_room(leaves)
-        found = []
+        self._check_capacity(leaves)
+        values = []
         for at, rows in enumerate(self.rows.tolist()):
             alone = [self.alone(at, pages[which[at]]) for pages, which in leaves]
-            found.append(unshred(node, alone, rows, _WHERE))
-        return found
+            values.append(unshred(node, alone, rows, _WHERE))
+        return values
 
     def _flat(self, node: Node, *, coded: bool) -> list[pa.Array]:
-        """A field without lists and structs: pages of one kin at once, then the others."""
+        """A field without lists and structs: runs of pages, then those that are read alone."""
         pages, which = self.column(node)
-        kins: dict[AlikeChunks | AlikeValues, int] = {}
         # The items of dictionaries stay apart where they are part of the result.
-        alone = has_dictionary(node.type)
-        codes = [
-            -1
-            if page.kin is None or (alone and page.items)
-            else kins.setdefault(page.kin, len(kins))
-            for page in pages
-        ]
-        code = np.array(codes)[which]
-        if not (coded and can_pass_through(node.type) and len(kins) == 1 and min(codes) == 0):
-            self._check_room([(pages, which)])
-        ranges = [page.ranges for page in pages]
-        done: list[tuple[Numbers, pa.Array]] = []
-        for kin, number in kins.items():
-            files = np.flatnonzero(code == number)
-            known = [at for at, one in enumerate(codes) if one == number]
-            places = np.zeros((len(pages), len(ranges[known[0]]), 2), np.int64)
-            places[known] = [ranges[at] for at in known]
-            places = places[which[files]]
-            starts = places[:, :, 0] + self.bases[files][:, None]
-            kin_of = [pages[at].kin or kin for at in which[files].tolist()]
-            leaf = kin.read(self.data, starts, places[:, :, 1], self.rows[files], kin_of)
-            all_of_it = coded and len(files) == len(which)
-            array = dictionary_array(node, leaf, _WHERE) if all_of_it else None
-            done.append((files, unshred_flat(node, leaf, _WHERE) if array is None else array))
-        if len(done) == 1 and len(done[0][0]) == len(which):
-            return [done[0][1]]
-        found: list[Any] = [None] * len(which)
-        for files, array in done:
+        runs, alone = self.runs(pages, which, apart=has_dictionary(node.type))
+        all_of_it = len(runs) == 1 and not len(alone)
+        if not (coded and can_pass_through(node.type) and all_of_it):
+            self._check_capacity([(pages, which)])
+        values: list[Any] = [None] * len(which)
+        for files, run in runs:
+            leaf = at_hand(run.read(0, run.rows))
+            array = dictionary_array(node, leaf, _WHERE) if coded and all_of_it else None
+            if array is None:
+                array = unshred_flat(node, leaf, _WHERE)
+            if all_of_it:
+                return [array]
             counts = self.rows[files]
             firsts = (np.cumsum(counts) - counts).tolist()
             for at, first, count in zip(files.tolist(), firsts, counts.tolist(), strict=True):
-                found[at] = array.slice(first, count)
-        for at in np.flatnonzero(code < 0).tolist():
-            found[at] = unshred_flat(node, self.alone(at, pages[which[at]]), _WHERE)
-        return found
+                values[at] = array.slice(first, count)
+        for at in alone.tolist():
+            values[at] = unshred_flat(node, self.alone(at, pages[which[at]]), _WHERE)
+        return values
+
+    def runs(
+        self, pages: Sequence[SmallPage], which: Numbers, *, apart: bool = False
+    ) -> tuple[list[tuple[Numbers, PageReader]], Numbers]:
+        """Read pages with equal signatures as one.
+
+        Parameters
+        ----------
+        pages, which
+            As :meth:`pages` gives them.
+        apart
+            Whether pages with dictionaries are to be read alone.
+
+        Returns
+        -------
+        runs, alone
+            The files of each run, ascending, and a reader of their rows; and the files whose
+            pages are to be read alone.
+        """
+        numbers: dict[PageSignature, int] = {}
+        code = np.full(len(pages), -1)
+        for at, page in enumerate(pages):
+            if page.signature is not None and not (apart and page.items):
+                code[at] = numbers.setdefault(page.signature, len(numbers))
+        runs = []
+        for signature, number in numbers.items():
+            distinct = np.flatnonzero(code == number)
+            files = np.flatnonzero(code[which] == number)
+            own = [pages[at] for at in distinct.tolist()]
+            mine = distinct.searchsorted(which[files])
+            ranges = np.array([page.ranges for page in own], np.int64)[mine]
+            parts = PageParts(
+                [page.opened for page in own],
+                mine,
+                self.data,
+                ranges[:, :, 0] + self.bases[files][:, None],
+                ranges[:, :, 1],
+                _WHERE,
+                partial(_where, files),
+            )
+            runs.append((files, signature.join(parts)))
+        return runs, np.flatnonzero(code[which] < 0)
 
     def column(self, leaf: Node) -> tuple[list[SmallPage], Numbers]:
         """The pages of a leaf's column; see :meth:`pages`."""
@@ -324,7 +350,7 @@ class SmallBatch:
             raise BulkReadError("a page is beyond its file, or has other rows")
         return pages, picked
 
-    def _check_room(self, leaves: Sequence[tuple[list[SmallPage], Numbers]]) -> None:
+    def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Numbers]]) -> None:
         """Make sure that values, each with an item of its own, do not take far too much memory."""
         total = 0.0
         for pages, which in leaves:
@@ -344,7 +370,16 @@ class SmallBatch:
         base = int(self.bases[at])
         buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
         opened = open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
-        leaf = opened.read(0, page.rows) if rows is None else opened.take(rows)
-        if isinstance(leaf, Fetch):
-            raise BulkReadError("a page needs further reads")
-        return leaf
+        return at_hand(opened.read(0, page.rows) if rows is None else opened.take(rows))
+
+
+def at_hand(step: Fetch[Leaf] | Leaf) -> Leaf:
+    """What a page says, all of whose bytes are in memory."""
+    if isinstance(step, Fetch):
+        raise BulkReadError("a page needs further reads")
+    return step
+
+
+def _where(files: Numbers, page: int) -> Where:
+    """The place of one of the pages of some files, for messages."""
+    return replace(_WHERE, note=f"file {files[page]}")

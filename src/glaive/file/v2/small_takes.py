@@ -11,14 +11,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import inverse_permutation, number_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.miniblock.alike_pages import AlikeValues
-from glaive.encodings.miniblock.layout import MiniBlockForm
-from glaive.encodings.miniblock.taken_pages import TakenPages, take_values
-from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import Fetch, Leaf
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
-from glaive.file.v2.small_files import BulkReadError, SmallBatch, SmallPage
+from glaive.file.v2.small_files import SmallBatch, at_hand
 from glaive.format.field import Field
 from glaive.types import Where
 
@@ -57,81 +52,20 @@ def _take(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
 
 
 def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Array:
-    """A field without lists and structs: pages of one kin at once, then the others."""
+    """A field without lists and structs: runs of pages, then those that are read alone."""
     pages, which = batch.column(node)
-    kins: dict[object, int] = {}
-    code = np.array([kins.setdefault(_kin(page), len(kins)) for page in pages])[which]
+    runs, alone = batch.runs(pages, which)
     done: list[tuple[Numbers, pa.Array]] = []
-    for kin, number in kins.items():
-        chosen = np.flatnonzero(code[file] == number)
-        if kin is None:
-            for at, some in _by_file(file, chosen):
-                leaf = batch.alone(at, pages[which[at]], row[some])
-                done.append((some, unshred_flat(node, leaf, _WHERE)))
-            continue
-        files = np.flatnonzero(code == number)
-        place = np.zeros(len(which), np.int64)
-        place[files] = np.arange(len(files))
-        leaf = _group(batch, kin, pages, which[files], files, place[file[chosen]], row[chosen])
+    for files, run in runs:
+        counts, first_row = batch.rows[files], np.full(len(which), -1)
+        first_row[files] = np.cumsum(counts) - counts
+        chosen = np.flatnonzero(first_row[file] >= 0)
+        leaf = at_hand(run.take(first_row[file[chosen]] + row[chosen]))
         done.append((chosen, unshred_flat(node, leaf, _WHERE)))
+    for at, some in _by_file(file, np.flatnonzero(np.isin(file, alone))):
+        leaf = batch.alone(at, pages[which[at]], row[some])
+        done.append((some, unshred_flat(node, leaf, _WHERE)))
     return _in_order(done)
-
-
-def _kin(page: SmallPage) -> object:
-    """What pages that are taken from together have in common; None for one that is alone."""
-    opened = page.opened
-    if isinstance(opened, MiniBlockPage) and opened.form.rep is None and page.rows:
-        return _ByForm(opened.form)
-    return page.kin if isinstance(page.kin, AlikeValues) else None
-
-
-class _ByForm:
-    """A form as a key. Forms are kept by their bytes: those that are equal are one object."""
-
-    __slots__ = ("form",)
-
-    def __init__(self, form: MiniBlockForm) -> None:
-        self.form = form
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByForm) and other.form is self.form
-
-    def __hash__(self) -> int:
-        return id(self.form)
-
-
-def _group(
-    batch: SmallBatch,
-    kin: object,
-    pages: Sequence[SmallPage],
-    which: Numbers,
-    files: Numbers,
-    place: Numbers,
-    row: Numbers,
-) -> Leaf:
-    """Row ``row[i]`` of page number ``place[i]`` among those of one kin.
-
-    Page i of these is that of file ``files[i]``, and says what ``pages[which[i]]`` says.
-    """
-    known = np.unique(which).tolist()
-    places = np.zeros((len(pages), len(pages[known[0]].ranges), 2), np.int64)
-    items = np.zeros(len(pages), np.int64)
-    for at in known:
-        page = pages[at]
-        places[at] = page.ranges
-        if isinstance(page.opened, MiniBlockPage):
-            items[at] = page.opened.num_dictionary_items
-    starts, sizes = places[which, :, 0] + batch.bases[files][:, None], places[which, :, 1]
-    rows = batch.rows[files]
-    if isinstance(kin, AlikeValues):
-        return take_values(kin, batch.data, starts, sizes, rows, place, row, _WHERE)
-    if not isinstance(kin, _ByForm):
-        raise BulkReadError("pages of an unknown kind")
-    page_of = TakenPages(kin.form, batch.data, starts, sizes, rows, items[which], _WHERE)
-    leaf = page_of.take((np.cumsum(rows) - rows)[place] + row)
-    if isinstance(leaf, Fetch):
-        raise BulkReadError("a page needs further reads")
-    return leaf
 
 
 def _by_file(file: Numbers, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:

@@ -21,9 +21,9 @@ from glaive.encodings.array_protocol import Outlet
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.arrays.packed_struct import PackedStruct
-from glaive.encodings.fetch import chain
+from glaive.encodings.fetch import Fetch, chain
 from glaive.encodings.pages.blob import value_ranges
-from glaive.encodings.protocol import EncodedPage, Fetch
+from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.row_ranges import join_buffers
 from glaive.file.v2.reading.array_fields import NodeReader, Rows, Step
 from glaive.file.v2.writing.pending_blobs import PendingBlobs, cut_values

@@ -19,9 +19,8 @@ from glaive.arrow.buffers import as_buffer, flags_of, inverse_permutation, items
 from glaive.arrow.build import all_null, list_array
 from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
 from glaive.encodings.arrays.list import List
-from glaive.encodings.fetch import chain, join
-from glaive.encodings.predicate import Probe, masked
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.predicate import PagePredicate, masked
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.ends import Ends, Spans
 from glaive.kernels.match import list_rows
@@ -139,7 +138,7 @@ class LeafReader:
         steps, back = self._column.take(rows)
         return join([step for _, step in steps], partial(self._restored, back))
 
-    def find(self, probe: Probe, start: int, stop: int) -> Rows | None:
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> Rows | None:
         """Rows that pass, page by page; None when the first of them cannot tell."""
         column = self._column
         found: list[Rows] = []
@@ -147,12 +146,12 @@ class LeafReader:
         while start < stop:
             page, base = column.pages[at], column.starts[at]
             end = min(stop, base + page.rows)
-            matches = page.encoding.find(page.source, probe, start - base, end - base)
+            matches = page.encoding.find(page.source, predicate, start - base, end - base)
             if matches is None:
                 if not found or not page.source.at_hand:
                     return None
                 array: Any = page.encoding.read(page.source, start - base, end - base)
-                matches = masked(array, probe)
+                matches = masked(array, predicate)
             found.append(list_rows(matches.bits, matches.begin, end - start, start))
             start, at = end, at + 1
         return np.concatenate([np.empty(0, np.int64), *found]) if len(found) != 1 else found[0]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import Condition
 from glaive.encodings.array_protocol import Source
 from glaive.encodings.arrays.binary import offset_bits
+from glaive.encodings.fetch import Fetch
 from glaive.encodings.memory import PAGE_BYTES
-from glaive.encodings.predicate import Probe, probe_entries, probe_for
-from glaive.encodings.protocol import Fetch
+from glaive.encodings.predicate import PagePredicate, entry_predicate, page_predicate
 from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.drive import drive
@@ -83,16 +83,16 @@ class ArrayField(Searchable):
 
     def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(probe_for(condition, self.field.type), start, stop)
+        return self._search(page_predicate(condition, self.field.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """``find`` by a test that is to be made once per distinct value."""
-        return self._search(probe_entries(passing, self.field.type), start, stop)
+        return self._search(entry_predicate(passing, self.field.type), start, stop)
 
-    def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> NDArray[np.int64] | None:
         self._check_range(start, stop)
         node = self._node
-        return node.find(probe, start, stop) if isinstance(node, LeafReader) else None
+        return node.find(predicate, start, stop) if isinstance(node, LeafReader) else None
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_rows:

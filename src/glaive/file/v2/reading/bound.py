@@ -19,15 +19,18 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import align_bits, inverse_permutation, join_bits, number_array
 from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
+from glaive.encodings.miniblock.page_run import join_mapped
 from glaive.encodings.predicate import (
-    Matches,
-    Probe,
+    PagePredicate,
+    RowBits,
+    entry_predicate,
     leaf_matches,
     masked,
-    probe_entries,
-    probe_for,
+    page_predicate,
 )
-from glaive.encodings.protocol import Fetch, Leaf, PageReader
+from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.drive import chain, drive, join
 from glaive.file.protocol import Entries, Searchable
@@ -44,9 +47,6 @@ __all__ = ["Column", "FieldColumns", "FileColumns"]
 COLUMN_BYTES = 512
 """Bytes of memory of a column beside its pages."""
 
-MOST_JOINED = 1024
-"""Pages that are read as one at most: the first use of any loads the tables of all."""
-
 
 class Column:
     """One physical column: its pages, and the row each begins at.
@@ -57,7 +57,7 @@ class Column:
     __slots__ = ("__weakref__", "cuts", "pages", "starts", "where")
 
     def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
-        self.pages = _joined([page for page in pages if page.rows])
+        self.pages = join_mapped([page for page in pages if page.rows])
         self.where = where
         self.starts = [0]
         self.cuts: list[int] = []
@@ -99,19 +99,6 @@ class Column:
                 "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
             )
         return Column([GroupedPage(page, size) for page in self.pages], self.where)
-
-
-def _joined(pages: list[PageReader]) -> list[PageReader]:
-    """Read neighbours of equal kin as one page."""
-    found: list[PageReader] = []
-    at = 0
-    while at < len(pages):
-        kin, end = pages[at].kin, at + 1
-        while kin is not None and end < min(at + MOST_JOINED, len(pages)) and pages[end].kin == kin:
-            end += 1
-        found.append(pages[at] if end == at + 1 else pages[at].join(pages[at:end]))
-        at = end
-    return found
 
 
 class FieldColumns(Searchable):
@@ -221,57 +208,59 @@ class FieldColumns(Searchable):
 
     def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(probe_for(condition, self._node.type), start, stop)
+        return self._search(page_predicate(condition, self._node.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """``find`` by a test that is to be made once per distinct value."""
-        return self._search(probe_entries(passing, self._node.type), start, stop)
+        return self._search(entry_predicate(passing, self._node.type), start, stop)
 
-    def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
-        parts = self._matches(probe, start, stop)
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> NDArray[np.int64] | None:
+        parts = self._matches(predicate, start, stop)
         if parts is None:
             return None
-        found = [
+        rows = [
             list_rows(matches.bits, matches.begin, count, first) for matches, first, count in parts
         ]
-        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+        return rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, np.int64), *rows])
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
-        parts = self._matches(probe_for(condition, self._node.type), start, stop)
+        parts = self._matches(page_predicate(condition, self._node.type), start, stop)
         if parts is None:
             return None
         bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
         return bits[0] if len(bits) == 1 else join_bits(bits, [count for _, _, count in parts])
 
     def _matches(
-        self, probe: Probe, start: int, stop: int
-    ) -> list[tuple[Matches, int, int]] | None:
-        """What a probe says page by page, with the first row and the rows of each."""
+        self, predicate: PagePredicate, start: int, stop: int
+    ) -> list[tuple[RowBits, int, int]] | None:
+        """The rows that pass, page by page, with the first row and the rows of each."""
         self._check_range(start, stop)
         if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
             return None
-        found: list[tuple[Matches, int, int]] = []
+        parts: list[tuple[RowBits, int, int]] = []
         cuts = self._cuts
         at = bisect_right(cuts, start) - 1
         while start < stop:
             end = min(stop, cuts[at + 1])
-            matches = self._search_page(probe, at, start - cuts[at], end - cuts[at])
+            matches = self._search_page(predicate, at, start - cuts[at], end - cuts[at])
             if matches is None:
-                if not found:
+                if not parts:
                     return None
-                matches = masked(self.read(start, end), probe)
-            found.append((matches, start, end - start))
+                matches = masked(self.read(start, end), predicate)
+            parts.append((matches, start, end - start))
             start, at = end, at + 1
-        return found
+        return parts
 
-    def _search_page(self, probe: Probe, at: int, start: int, stop: int) -> Matches | None:
+    def _search_page(
+        self, predicate: PagePredicate, at: int, start: int, stop: int
+    ) -> RowBits | None:
         page = self._pages[at]
-        matches = page.find(probe, start, stop)
-        if matches is not None or not probe.any_width:
+        matches = page.find(predicate, start, stop)
+        if matches is not None or not predicate.any_width:
             return matches
         leaf = page.read(start, stop)
-        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self._where)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
     def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
         """``read`` without the rows that are gone, of one page; see ``Searchable``."""
@@ -372,7 +361,8 @@ class FileColumns:
             return False
         from glaive.file.v2.announce import announce_rows
 
-        return announce_rows([one for column in self.columns for one in column.physical], rows)
+        physical = [part for column in self.columns for part in column.physical]
+        return announce_rows([(part.starts, part.pages) for part in physical], rows)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""

@@ -7,12 +7,12 @@ Specification: "Fixed-size lists of structs" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
+from glaive.encodings.protocol import PageReader
 
 __all__ = ["GroupedPage"]
 
@@ -30,11 +30,6 @@ class GroupedPage(PageReader):
     def nbytes(self) -> int:
         """Bytes of memory held by the page."""
         return self.page.nbytes
-
-    @classmethod
-    def from_wire(cls, message: Any, page: PageBytes) -> Self:
-        """Refuse: the wire has no layout of this kind, see the constructor."""
-        raise TypeError("grouped pages are made of pages of other layouts")
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """All entries of the rows."""

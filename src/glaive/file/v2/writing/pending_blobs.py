@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.buffers import as_buffer
 from glaive.arrow.build import validity_flags
+from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.miniblock.writer import encode_mini_page
-from glaive.encodings.protocol import EncodedPage, Layer
+from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.values.flat import Flat
 from glaive.errors import GlaiveError
 from glaive.format.pb import encodings21_pb2 as pb

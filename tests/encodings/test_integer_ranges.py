@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.conditions import IsOneOf
-from glaive.encodings.integer_ranges import word_test
+from glaive.encodings.integer_ranges import integer_ranges
 
 KINDS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
@@ -27,18 +27,18 @@ def test_sets_of_numbers(kind: Any, negated: bool, nulls: bool, data: st.DataObj
     asked = [*ends, *range(42), *some, *near]
     values: Any = pa.array([*some, None] if nulls else some, kind)
     condition = IsOneOf(values, negated)
-    test = word_test(condition, kind)
+    test = integer_ranges(condition, kind)
     assert test is not None
     array: Any = pa.array(asked, kind)
     words = array.to_numpy().view(f"u{limits.bits // 8}")
     assert test.flags(words).tolist() == condition.mask(array).to_pylist()
-    assert word_test(condition, kind) is test, "worked out once"
+    assert integer_ranges(condition, kind) is test, "worked out once"
 
 
 @pytest.mark.parametrize("negated", [False, True])
 def test_sets_of_floats_are_sets_of_bits(negated: bool) -> None:
     condition = IsOneOf(pa.array([0.0, float("nan"), 1.5]), negated)
-    test = word_test(condition, pa.float64())
+    test = integer_ranges(condition, pa.float64())
     assert test is not None
     asked = np.array([0.0, -0.0, float("nan"), 1.5, 2.0])
     expected = np.array([True, False, True, True, False]) ^ negated

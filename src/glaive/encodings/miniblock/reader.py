@@ -1,0 +1,376 @@
+"""Rows out of the chunks of mini-block pages: what one page and a run of pages have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.slices import slice_block
+from glaive.encodings.fetch import Fetch
+from glaive.encodings.leaf import Leaf
+from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
+from glaive.encodings.miniblock.chunks import ChunkReader, Items
+from glaive.encodings.miniblock.filter import Evaluated, find_in_chunks, keep_in_chunks
+from glaive.encodings.miniblock.layout import MiniBlockLayout
+from glaive.encodings.miniblock.levels import NULL_BIT, LevelReader, empty_leaf
+from glaive.encodings.miniblock.lists import ListReader
+from glaive.encodings.predicate import PagePredicate, RowBits
+from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
+from glaive.errors import RowIndexError
+from glaive.kernels.keep import Gone
+from glaive.kernels.list_levels import Located, locate_rows
+from glaive.types import ByteRange, Where
+
+__all__ = ["ONE_REQUEST", "Dictionaries", "MiniBlockReader", "Opened", "without_chunks"]
+
+ONE_REQUEST = 64 * 1024
+"""Pages of up to this many bytes are fetched whole."""
+
+T = TypeVar("T")
+Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
+
+
+class Dictionaries(NamedTuple):
+    """The dictionary of page i: ``data[starts[i] : starts[i] + sizes[i]]``, ``counts[i]`` items."""
+
+    data: pa.Buffer
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Opened:
+    """What the small buffers say, and readers of levels and values; kept once read."""
+
+    table: ChunkTable
+    items: Items | None
+    chunks: ChunkReader
+    levels: LevelReader
+    lists: ListReader | None
+    evaluated: Evaluated | None = None
+
+    @classmethod
+    def of_pages(
+        cls,
+        layout: MiniBlockLayout,
+        claims: PageClaims,
+        words: pa.Buffer,
+        index: pa.Buffer | None,
+        dictionaries: Dictionaries | None,
+        where: Where,
+    ) -> Opened:
+        """Read and check the small buffers of pages; those of one kind lie back to back."""
+        table = ChunkTable.of_pages(words, layout.value_width, claims, index)
+        items = None
+        if layout.dictionary is not None and dictionaries is not None:
+            chunks = claims.word_sizes // layout.value_width
+            items = Items.of_pages(layout.dictionary, *dictionaries, chunks, where)
+        reader, levels = ChunkReader(layout, where), LevelReader(layout, where)
+        lists = ListReader(layout, reader, levels, where) if layout.limits.max_rep else None
+        return cls(table, items, reader, levels, lists)
+
+
+class MiniBlockReader(PageReader):
+    """Pages of chunks; cheap to open, random access by chunk.
+
+    Parameters
+    ----------
+    layout, page
+        What the pages are like, and where they are.
+    num_items, num_dictionary_items
+        Visible entries, and items of dictionaries.
+    """
+
+    def __init__(
+        self, layout: MiniBlockLayout, page: PageBytes, num_items: int, num_dictionary_items: int
+    ) -> None:
+        self.rows = page.rows
+        self.layout, self.page = layout, page
+        self.num_items = num_items
+        self.num_dictionary_items = num_dictionary_items
+        self.small: Opened | None = None
+
+    @abstractmethod
+    def load(self, buffers: list[pa.Buffer]) -> Opened:
+        """Read and check the small buffers: chunk words, dictionary, repetition index."""
+
+    # ------------------------------------------------------------------ entry points
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``: decodes the chunks they lie in, cuts the ends off."""
+        if not 0 <= start <= stop <= self.rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a page with {self.rows} rows (in {self.page.where})"
+            )
+        if start == stop:
+            return empty_leaf(self.layout)
+        return self._with_small(partial(self._read, start, stop), whole=stop - start == self.rows)
+
+    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+        """The rows at these positions; one row of a mapped page costs a few microseconds."""
+        if len(rows) == 1:
+            row, at_hand = rows.item(0), self.page.at_hand
+            if not 0 <= row < self.rows:
+                raise self._no_row(row)
+            if at_hand is not None and not self.layout.limits.max_rep:
+                small = self.opened(at_hand)
+                return self._take_one(small, at_hand[1], row)
+        elif not len(rows):
+            return empty_leaf(self.layout)
+        return self._with_small(partial(self._take, rows), whole=False)
+
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
+        """Test the chunks of a mapped page without lists, one by one in the cache."""
+        at_hand, layout = self.page.at_hand, self.layout
+        if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
+            return None
+        small, rows = self.opened(at_hand), (start, stop)
+        return find_in_chunks(layout, small, at_hand[1], rows, predicate, self.page.where)
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
+        """Decode the chunks of a mapped page without lists, and copy what stays of each."""
+        at_hand, layout = self.page.at_hand, self.layout
+        if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
+            return None
+        small = self.opened(at_hand)
+        return keep_in_chunks(layout, small, at_hand[1], (start, stop), gone, self.page.where)
+
+    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
+        """The chunks that hold the rows."""
+        at_hand = self.page.at_hand
+        if at_hand is None:
+            return None
+        table = self.opened(at_hand).table
+        if table.rows is not None:
+            ids = locate_rows(rows, table.rows.starts, table.rows.enters).ids
+        else:
+            chunks = table.find(rows)
+            ids = chunks[np.flatnonzero(np.diff(chunks, prepend=-1))]
+        return np.stack([at_hand[1].address + table.offsets[ids], table.sizes[ids]], axis=1)
+
+    # ------------------------------------------------------------------ fetching
+
+    def _with_small(
+        self, then: Callable[[Opened, pa.Buffer | None], Fetch[Leaf] | Leaf], *, whole: bool
+    ) -> Fetch[Leaf] | Leaf:
+        """Go on once the small buffers are read, with all chunks if they are at hand."""
+        at_hand = self.page.at_hand
+        if at_hand is not None:
+            return then(self.opened(at_hand), at_hand[1])
+        if self.small is not None:
+            return then(self.small, None)
+        ranges = self.page.ranges
+        if whole or sum(part.size for part in ranges) <= ONE_REQUEST:
+            return Fetch(
+                ranges, lambda buffers: then(self._load(without_chunks(buffers)), buffers[1])
+            )
+        return Fetch(without_chunks(ranges), lambda buffers: then(self._load(buffers), None))
+
+    def _with_chunks(
+        self,
+        small: Opened,
+        chunks: pa.Buffer | None,
+        ids: slice | NDArray[np.int64],
+        then: Then,
+    ) -> Fetch[Leaf] | Leaf:
+        """Go on with a buffer that holds the chunks ``ids`` (ascending), and where in it."""
+        table = small.table
+        if chunks is not None:
+            return then(chunks, table.offsets[:-1][ids])
+        if isinstance(ids, slice):
+            first, last = np.array([ids.start]), np.array([ids.stop])
+        else:
+            breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+            first = ids[np.concatenate(([0], breaks))]
+            last = ids[np.concatenate((breaks - 1, [-1]))] + 1
+        base = self.page.ranges[1].offset
+        begin, end = table.offsets[first], table.offsets[last]
+        ranges = [
+            ByteRange(base + offset, size)
+            for offset, size in zip(begin.tolist(), (end - begin).tolist(), strict=True)
+        ]
+        sizes = table.sizes[ids]
+        starts = np.cumsum(sizes) - sizes
+
+        def resume(buffers: list[pa.Buffer]) -> Leaf:
+            data = buffers[0] if len(buffers) == 1 else pa.py_buffer(b"".join(buffers))
+            return then(data, starts)
+
+        return Fetch(ranges, resume)
+
+    def opened(self, at_hand: list[pa.Buffer]) -> Opened:
+        """What the small buffers of a mapped page say."""
+        return self.small or self._load(without_chunks(at_hand))
+
+    def _load(self, buffers: list[pa.Buffer]) -> Opened:
+        """Read the small buffers, and keep what they say."""
+        self.small = small = self.load(buffers)
+        return small
+
+    # ------------------------------------------------------------------ ranges
+
+    def _read(
+        self, start: int, stop: int, small: Opened, chunks: pa.Buffer | None
+    ) -> Fetch[Leaf] | Leaf:
+        table = small.table
+        if small.lists is not None and table.rows is not None:
+            ids = slice(*[int(chunk) for chunk in table.rows.chunks_of(start, stop - 1)])
+            lists = partial(self._finish_lists, small.lists, small, ids, start, stop)
+            return self._with_chunks(small, chunks, ids, lists)
+        ids = slice(table.find_one(start), table.find_one(stop - 1) + 1)
+        flat = partial(self._finish_flat, small, ids, start, stop)
+        return self._with_chunks(small, chunks, ids, flat)
+
+    def _finish_flat(
+        self,
+        small: Opened,
+        ids: slice,
+        start: int,
+        stop: int,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table = small.table
+        counts = table.counts[ids]
+        first = int(table.firsts[ids.start])
+        total = int(table.firsts[ids.stop]) - first
+        headers = small.chunks.headers(data, starts, table.sizes[ids])
+        items = None if small.items is None else small.items.of(ids)
+        values = small.chunks.decode(data, small.chunks.pieces_of(headers), counts, items)
+        low, rows = start - first, stop - start
+        if rows != total:
+            values = slice_block(values, low, rows)
+        leaf = Leaf(values, rows, rows, self.layout.layers)
+        if self.layout.definition is not None:
+            small.levels.read_flat(leaf, data, headers, counts, low)
+        return leaf
+
+    def _finish_lists(
+        self,
+        lists: ListReader,
+        small: Opened,
+        ids: slice,
+        start: int,
+        stop: int,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table = small.table
+        cut = lists.read(data, starts, table, ids, start, stop)
+        values = None
+        if cut.values:
+            counts = table.counts[ids]
+            items = None if small.items is None else small.items.of(ids)
+            values = small.chunks.decode(data, cut.pieces, counts, items)
+            if cut.values != values.count:
+                values = slice_block(values, cut.first_value, cut.values)
+        return Leaf(values, stop - start, len(cut.rep), self.layout.layers, cut.rep, cut.definition)
+
+    # ------------------------------------------------------------------ positions
+
+    def _take(
+        self, rows: NDArray[np.int64], small: Opened, chunks: pa.Buffer | None
+    ) -> Fetch[Leaf] | Leaf:
+        table = small.table
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= self.rows:
+            raise self._no_row(low if low < 0 else high)
+        if small.lists is not None and table.rows is not None:
+            order = None
+            if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
+                order = np.argsort(rows)
+                rows = rows[order]
+            located = locate_rows(rows, table.rows.starts, table.rows.enters)
+            pick = partial(self._pick_lists, small.lists, small, rows, located, order)
+            return self._with_chunks(small, chunks, located.ids, pick)
+        chunk = table.find(rows)
+        index = rows - table.firsts[chunk]
+        touched = np.zeros(table.chunks, np.bool_)
+        touched[chunk] = True
+        ids = np.flatnonzero(touched)
+        slot = (np.cumsum(touched) - 1)[chunk]
+        return self._with_chunks(
+            small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
+        )
+
+    def _pick_flat(
+        self,
+        small: Opened,
+        ids: NDArray[np.int64],
+        slot: NDArray[np.int64],
+        index: NDArray[np.int64],
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table = small.table
+        headers = small.chunks.headers(data, starts, table.sizes[ids])
+        counts = table.counts[ids]
+        pieces = small.chunks.pieces_of(headers)
+        items = None if small.items is None else small.items.of(ids)
+        values = small.chunks.pick(data, pieces, counts, items, slot, index)
+        leaf = Leaf(values, len(slot), len(slot), self.layout.layers)
+        if self.layout.definition is not None:
+            position = (np.cumsum(counts) - counts)[slot] + index
+            small.levels.pick_flat(leaf, data, headers, counts, position)
+        return leaf
+
+    def _pick_lists(
+        self,
+        lists: ListReader,
+        small: Opened,
+        rows: NDArray[np.int64],
+        located: Located,
+        order: NDArray[np.int64] | None,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf:
+        table, ids = small.table, located.ids
+        picked = lists.pick(data, starts, table, rows, located, order)
+        values = None
+        if len(picked.slots):
+            items = None if small.items is None else small.items.of(ids)
+            values = small.chunks.pick(
+                data, picked.pieces, table.counts[ids], items, picked.slots, picked.places
+            )
+        return Leaf(
+            values,
+            len(rows),
+            len(picked.rep),
+            self.layout.layers,
+            picked.rep,
+            picked.definition,
+        )
+
+    def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
+        """One row of a page without lists, with as few Python steps as can be."""
+        layout, table = self.layout, small.table
+        chunk = table.find_one(row)
+        start, size = table.offsets.item(chunk), table.sizes.item(chunk)
+        count, index = table.counts.item(chunk), row - table.firsts.item(chunk)
+        levels, pieces = small.chunks.header(data, start, size)
+        items = None if small.items is None else small.items.of(slice(chunk, chunk + 1))
+        values = small.chunks.pick_one(data, pieces, count, items, index)
+        leaf = Leaf(values, 1, 1, layout.layers)
+        if layout.definition is not None:
+            level = small.levels.one(data, pieces[0], levels, count, index)
+            if not layout.nullable_item:
+                leaf.definition = np.array([level], np.uint16)
+            elif level:
+                leaf.validity, leaf.null_count = NULL_BIT, 1
+        return leaf
+
+    def _no_row(self, row: int) -> RowIndexError:
+        return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
+
+
+def without_chunks(buffers: Sequence[T]) -> list[T]:
+    """The small buffers among those of a page."""
+    return [buffers[0], *buffers[2:]]

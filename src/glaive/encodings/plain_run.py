@@ -1,0 +1,54 @@
+"""Full-zip pages of plain values read as one: values of one width, without levels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth
+from glaive.encodings.leaf import Layer, Leaf
+from glaive.encodings.protocol import PageParts, PageReader, ValueEncoding
+from glaive.errors import RowIndexError
+from glaive.kernels.zipped import gather_pieces
+
+__all__ = ["PlainRun"]
+
+
+class PlainRun(PageReader):
+    """Pages whose one buffer is an array of ``values``, of ``width`` bytes each."""
+
+    def __init__(
+        self,
+        width: int,
+        values: ValueEncoding,
+        layers: tuple[Layer, ...],
+        parts: PageParts[PageReader],
+    ) -> None:
+        self._width, self._values, self._layers, self._parts = width, values, layers, parts
+        self._ends = np.cumsum(parts.each(lambda page: page.rows))
+        self.rows = int(self._ends[-1])
+
+    def read(self, start: int, stop: int) -> Leaf:
+        """Rows ``start`` to ``stop``; all of them with one copy of each page."""
+        if (start, stop) != (0, self.rows):
+            return self.take(np.arange(start, stop))
+        parts = self._parts
+        return self._leaf(parts.starts[:, 0], parts.sizes[:, 0], self.rows)
+
+    def take(self, rows: NDArray[np.int64]) -> Leaf:
+        """The rows at these positions of all pages."""
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:
+            raise RowIndexError(
+                f"rows {rows.min()} to {rows.max()} of pages of {self.rows} rows "
+                f"(in {self._parts.where})"
+            )
+        page = self._ends.searchsorted(rows, "right")
+        before = np.append(0, self._ends)[page]
+        starts = self._parts.starts[page, 0] + self._width * (rows - before)
+        return self._leaf(starts, np.full(len(rows), self._width), len(rows))
+
+    def _leaf(self, starts: NDArray[np.int64], sizes: NDArray[np.int64], rows: int) -> Leaf:
+        where = self._parts.where
+        data = gather_pieces(self._parts.data, starts, sizes, where)
+        block = self._values.decode_values(FixedWidth(data, 8 * self._width, rows), where)
+        return Leaf(block, rows, rows, self._layers)

@@ -1,0 +1,81 @@
+"""FSST over several pages, each with symbols of its own; see :mod:`glaive.encodings.values.fsst`.
+
+Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.arrow import blocks
+from glaive.encodings.protocol import MiniChunks, ValueEncoding
+from glaive.encodings.values.fsst import Fsst
+from glaive.encodings.values.variable import Variable
+from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.symbols import SymbolTable
+from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["FsstTables"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FsstTables(ValueEncoding):
+    """Text of pages that lie in one buffer, in order. Read only.
+
+    Parameters
+    ----------
+    tables
+        The symbols of each page.
+    starts
+        First byte of the chunks of each page, ascending.
+    offset_bits
+        Width of offsets: 32 or 64.
+    """
+
+    wire_name: ClassVar[str] = "fsst"
+
+    tables: Sequence[SymbolTable]
+    starts: NDArray[np.int64]
+    offset_bits: int
+
+    @classmethod
+    def of_pages(cls, values: Sequence[ValueEncoding], starts: NDArray[np.int64]) -> FsstTables:
+        """Join the encodings of pages, all ``Fsst`` that :attr:`~Fsst.joins`."""
+        tables = [value.table for value in values if isinstance(value, Fsst)]
+        inner = getattr(values[0], "values", None)
+        if len(tables) != len(values) or not isinstance(inner, Variable):
+            raise TypeError("pages of plain strings with FSST symbols are joined")
+        return cls(tables, starts, inner.offset_bits)
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Parse the ``Fsst`` of one page."""
+        return Fsst.from_wire(message, where)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Refuse: each page has a message of its own."""
+        raise TypeError("symbols of several pages are not written")
+
+    def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
+        """Decode chunks of any of the pages, in their order."""
+        page = self.starts.searchsorted(chunks.starts[0], "right") - 1
+        pages, counts = np.unique(page, return_counts=True)
+        strings = decode_pages(
+            [self.tables[page] for page in pages.tolist()],
+            counts,
+            chunks.data,
+            chunks.starts[0],
+            chunks.sizes[0],
+            chunks.counts,
+            self.offset_bits,
+            chunks.where,
+        )
+        return blocks.Variable(*strings, int(chunks.counts.sum()))
