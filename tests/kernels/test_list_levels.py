@@ -19,12 +19,11 @@ from glaive.kernels import list_levels as kernels
 from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.list_levels import (
-    LevelForm,
-    level_page,
     locate_rows,
     pick_levels,
     read_levels,
 )
+from glaive.kernels.records import LevelForm, LevelPage
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
@@ -67,9 +66,9 @@ class Sample:
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.value_sizes = value
         self.has_def = def_form is not None
-        self.page = level_page(
-            FORMS[rep_form][1],
-            None if def_form is None else FORMS[def_form][1],
+        self.page = LevelPage(
+            rep=FORMS[rep_form][1],
+            definition=LevelForm(0) if def_form is None else FORMS[def_form][1],
             value_pieces=1,
             value_width=width,
             max_rep=2,

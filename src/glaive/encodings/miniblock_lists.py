@@ -27,12 +27,11 @@ from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import find_row, most_levels
 from glaive.kernels.list_levels import (
-    LevelForm,
     Located,
-    level_page,
     pick_levels,
     read_levels,
 )
+from glaive.kernels.records import LevelForm, LevelPage
 from glaive.types import Where
 
 __all__ = ["ListReader", "RowCut", "RowPick"]
@@ -85,13 +84,13 @@ class ListReader:
         self._where = where
         limits = form.limits
         self._all_visible = form.definition is None or limits.visible_def == limits.max_def
-        self._page: Int64s | None = None
+        self._page: LevelPage | None = None
         rep = _level_form(form.rep)
         definition = _level_form(form.definition)
         if rep is not None and (definition is not None or form.definition is None):
-            self._page = level_page(
-                rep,
-                definition,
+            self._page = LevelPage(
+                rep=rep,
+                definition=definition or LevelForm(0),
                 value_pieces=form.pieces - form.level_pieces,
                 value_width=form.value_width,
                 max_rep=limits.max_rep,

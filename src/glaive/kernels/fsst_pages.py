@@ -16,6 +16,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.fsst import decode_chunks
+from glaive.kernels.string_records import DecodeFsstPages, DecodeState
 from glaive.kernels.strings import MAX_32, Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
@@ -78,13 +79,30 @@ def decode_pages(
     offsets = _offsets(total, out_bits)
     state = np.zeros(3, np.int64)
     marks = np.empty(_STREAM_BYTES // 2 + 8, np.uint32)
-    sources = [address(data), *map(address, columns), address(ends), len(tables)]
-    sources += [address(symbols), width, address(marks), _STREAM_BYTES]
+    firsts, floors, limits, values = columns
     while True:
-        targets = [out_bits // 8, address(offsets), address(out), room, address(state)]
-        status = loops.decode_pages(*sources, *targets)
+        call = DecodeFsstPages(
+            data=address(data),
+            starts=address(firsts),
+            floors=address(floors),
+            limits=address(limits),
+            counts=address(values),
+            ends=address(ends),
+            pages=len(tables),
+            tables=address(symbols),
+            width=width,
+            marks=address(marks),
+            most=_STREAM_BYTES,
+            out_width=out_bits // 8,
+            out_offsets=address(offsets),
+            out=address(out),
+            room=room,
+            state=address(state),
+        )
+        status = loops.decode_pages(call)
         if status == -1:
-            return Strings(offsets, out_bits, out.slice(0, int(state[2])))
+            size = DecodeState(*state.tolist()).size
+            return Strings(offsets, out_bits, out.slice(0, size))
         if status >= 0:
             raise CorruptFileError(
                 f"FSST codes of chunk {status}",

@@ -17,6 +17,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, as_array, as_buffer, use_loops
 from glaive.kernels.fsst import decode_chunks, encode_strings
+from glaive.kernels.string_records import SearchFsst
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
@@ -84,12 +85,25 @@ def search_chunks(
     marks = np.empty(_MOST_CODES // 2 + 8, np.uint32)
     words = np.frombuffer(b"".join(test.words) or b"\0", np.uint8)
     lengths = np.array([len(word) for word in test.words] or [0], np.int64)
-    bad = loops.search_chunks(
-        address(data), address(starts), address(sizes), address(counts), len(starts), width,
-        address(table.words), address(table.lengths), address(marks), address(scratch),
-        address(words), address(lengths), len(test.words), int(test.begins), int(test.ends),
-        address(found),
-    )  # fmt: skip
+    call = SearchFsst(
+        data=address(data),
+        starts=address(starts),
+        chunk_sizes=address(sizes),
+        counts=address(counts),
+        chunks=len(starts),
+        width=width,
+        symbols=address(table.words),
+        sizes=address(table.lengths),
+        marks=address(marks),
+        scratch=address(scratch),
+        words=address(words),
+        word_sizes=address(lengths),
+        number=len(test.words),
+        begins=int(test.begins),
+        ends=int(test.ends),
+        target=address(found),
+    )
+    bad = loops.search_chunks(call)
     if bad >= 0:
         raise _damaged(bad, where)
     return as_buffer(found)

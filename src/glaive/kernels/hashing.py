@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.errors import SchemaError
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 
 __all__ = [
@@ -59,15 +60,25 @@ def number_strings(
         return _number_arrow(strings, count, most, most_bytes)
     from glaive.kernels.loops import hashing as loops
 
-    tables = _tables(count, most)
+    slots, hashes, firsts = _tables(count, most)
     indices = allocate(4 * count)
-    source = [address(offsets), bits // 8, address(data), data.size, count]
-    limits = [most, most_bytes]
-    results = [address(array) for array in (*tables, as_array(indices))]
-    number = loops.number_strings(*source, *limits, *results)
+    call = NumberStrings(
+        offsets=address(offsets),
+        width=bits // 8,
+        data=address(data),
+        data_size=data.size,
+        strings=count,
+        most=most,
+        most_bytes=most_bytes,
+        slots=address(slots),
+        hashes=address(hashes),
+        firsts=address(firsts),
+        indices=address(indices),
+    )
+    number = loops.number_strings(call)
     if number < 0:
         return None
-    return NumberedStrings(indices, pick_strings(strings, tables[2][:number]), number)
+    return NumberedStrings(indices, pick_strings(strings, firsts[:number]), number)
 
 
 def number_words(values: pa.Buffer, bits: int, count: int, most: int) -> Numbered | None:

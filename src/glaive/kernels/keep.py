@@ -14,6 +14,8 @@ from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
 from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
+from glaive.kernels.records import KeepInline
+from glaive.kernels.string_records import KeepVariable
 from glaive.kernels.strings import Strings, as_offsets
 
 __all__ = ["Gone", "exercise", "keep_bits", "keep_fixed", "keep_inline", "keep_variable"]
@@ -158,11 +160,23 @@ def keep_inline(
     scratch = pa.allocate_buffer(BLOCK * 8)
     stay, begin = gone.bits()
     chunks = len(starts)
-    bad = loops.keep_inline(
-        address(data), data.size, address(starts), address(sizes), address(counts), chunks,
-        word_bits, low, gone.rows, address(stay), begin, address(target), gone.kept,
-        address(scratch),
-    )  # fmt: skip
+    call = KeepInline(
+        data=address(data),
+        data_size=data.size,
+        starts=address(starts),
+        sizes=address(sizes),
+        counts=address(counts),
+        chunks=chunks,
+        word_bits=word_bits,
+        low=low,
+        rows=gone.rows,
+        bits=address(stay),
+        begin=begin,
+        target=address(target),
+        room=gone.kept,
+        scratch=address(scratch),
+    )
+    bad = loops.keep_inline(call)
     if bad >= chunks:
         raise gone.not_ascending()
     if bad >= 0:
@@ -226,10 +240,20 @@ def keep_variable(strings: Strings, gone: Gone) -> Strings:
 
     offsets = allocate((gone.kept + 1) * width)
     out = allocate(room, _SLACK)
-    if loops.keep_variable(
-        address(strings.offsets), width, address(strings.data), strings.data.size, gone.rows,
-        address(numbers), len(numbers), gone.base, address(offsets), address(out), room,
-    ) >= 0:  # fmt: skip
+    call = KeepVariable(
+        offsets=address(strings.offsets),
+        width=width,
+        data=address(strings.data),
+        data_size=strings.data.size,
+        rows=gone.rows,
+        gone=address(numbers),
+        gone_count=len(numbers),
+        base=gone.base,
+        out_offsets=address(offsets),
+        out=address(out),
+        room=room,
+    )
+    if loops.keep_variable(call) >= 0:
         raise gone.not_ascending()
     return Strings(offsets, bits, out)
 

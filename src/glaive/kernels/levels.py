@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels.records import ResolveLists
 
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
@@ -92,21 +93,22 @@ def resolve_lists(
         rep = np.ascontiguousarray(rep)
         if definition is not None:
             definition = np.ascontiguousarray(definition)
-        slots, left, visible, nulls = loops.resolve_lists(
-            address(rep) if entries else 0,
-            address(definition) if definition is not None and entries else 0,
-            entries,
-            visible_max,
-            resolved_max,
-            slot_max,
-            null_level,
-            address(offsets),
-            width,
-            address(bitmap),
-            address(next_rep) if next_rep is not None and entries else 0,
-            address(next_def) if next_def is not None and entries else 0,
-            room,
+        call = ResolveLists(
+            rep=address(rep) if entries else 0,
+            definition=address(definition) if definition is not None and entries else 0,
+            entries=entries,
+            visible_max=visible_max,
+            resolved_max=resolved_max,
+            slot_max=slot_max,
+            null_level=null_level,
+            offsets=address(offsets),
+            width=width,
+            valid=address(bitmap),
+            next_rep=address(next_rep) if next_rep is not None and entries else 0,
+            next_def=address(next_def) if next_def is not None and entries else 0,
+            room=room,
         )
+        slots, left, visible, nulls = loops.resolve_lists(call)
     else:
         slots, left, visible, nulls, bitmap = _resolve_lists_numpy(
             rep,

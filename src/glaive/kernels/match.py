@@ -22,6 +22,7 @@ from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loo
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
 from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
+from glaive.kernels.records import MatchInline, WordRanges
 
 __all__ = [
     "WordTest",
@@ -140,12 +141,21 @@ def match_inline(
 
     chunks = len(starts)
     target = allocate((total + 7) // 8, _SLACK)
-    record = _record(test)
     scratch = pa.allocate_buffer(BLOCK * 8)
-    bad = loops.match_inline(
-        address(data), data.size, address(starts), address(sizes), address(counts), chunks, bits,
-        address(record), address(target), total, address(scratch),
-    )  # fmt: skip
+    call = MatchInline(
+        data=address(data),
+        data_size=data.size,
+        starts=address(starts),
+        sizes=address(sizes),
+        counts=address(counts),
+        chunks=chunks,
+        word_bits=bits,
+        test=_ranges(test),
+        target=address(target),
+        values=total,
+        scratch=address(scratch),
+    )
+    bad = loops.match_inline(call)
     if bad >= chunks:
         raise _beyond(test, where)
     if bad >= 0:
@@ -184,9 +194,9 @@ def match_pieces(
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
     from glaive.kernels.loops import match as loops
 
-    target, record = allocate((total + 7) // 8, _SLACK), _record(test)
+    target = allocate((total + 7) // 8, _SLACK)
     found = loops.match_pieces(
-        address(data), address(starts), address(counts), len(starts), bits, address(record),
+        address(data), address(starts), address(counts), len(starts), bits, _ranges(test),
         address(target),
     )  # fmt: skip
     if found >= 0:
@@ -217,23 +227,30 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
     return found
 
 
-def _record(test: WordTest) -> NDArray[np.int64]:
-    """A test as loops read it: see ``glaive.kernels.loops.words``."""
-    made = np.zeros(13, np.int64)
-    if len(test.lows):
-        made[:3] = address(test.lows), address(test.spans), len(test.lows)
-    made[4] = test.limit
-    if test.table is not None:
-        made[3] = address(test.table)
-    if test.marks is not None:
-        made[5] = address(test.marks.bits)
-        made[6:8].view(np.uint64)[:] = test.marks.base, test.marks.top
-    if test.hashed is not None:
-        hashed = test.hashed
-        made[8:10] = address(hashed.sieve), hashed.shift
-        slots = hashed.table.slots
-        made[10:13] = address(slots), address(hashed.table.words), len(slots).bit_length() - 1
-    return made
+def _ranges(test: WordTest) -> WordRanges:
+    """A test as kernels take it."""
+    marks, hashed = test.marks, test.hashed
+    slots = None if hashed is None else hashed.table.slots
+    return WordRanges(
+        lows=address(test.lows) if len(test.lows) else 0,
+        spans=address(test.spans) if len(test.spans) else 0,
+        ranges=len(test.lows),
+        table=0 if test.table is None else address(test.table),
+        limit=test.limit,
+        marks=0 if marks is None else address(marks.bits),
+        base=0 if marks is None else _signed(marks.base),
+        top=0 if marks is None else _signed(marks.top),
+        sieve=0 if hashed is None else address(hashed.sieve),
+        shift=0 if hashed is None else hashed.shift,
+        slots=0 if slots is None else address(slots),
+        words=0 if hashed is None else address(hashed.table.words),
+        slot_bits=0 if slots is None else len(slots).bit_length() - 1,
+    )
+
+
+def _signed(word: int) -> int:
+    """The bits of an ``uint64`` as an ``int64``."""
+    return int(word) - ((int(word) >> 63) << 64)
 
 
 def _match_numpy(words: NDArray[np.unsignedinteger], test: WordTest, where: object) -> pa.Buffer:

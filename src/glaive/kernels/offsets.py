@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels.string_records import UnpackOffsets
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
 from glaive.types import Where
 
@@ -133,9 +134,22 @@ def _unpack(
     if use_loops(total):
         from glaive.kernels.loops import offsets as loops
 
-        sources = [address(data), *map(address, columns), len(counts), offset_bits // 8]
-        targets = [out_bits // 8, address(offsets), address(out), room]
-        bad = loops.unpack(*sources, *targets)
+        offset_starts, bases, floors, limits, counts = columns
+        call = UnpackOffsets(
+            data=address(data),
+            offset_starts=address(offset_starts),
+            bases=address(bases),
+            floors=address(floors),
+            limits=address(limits),
+            counts=address(counts),
+            chunks=len(counts),
+            width=offset_bits // 8,
+            out_width=out_bits // 8,
+            out_offsets=address(offsets),
+            out=address(out),
+            room=room,
+        )
+        bad = loops.unpack(call)
     else:
         bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:

@@ -33,6 +33,7 @@ from glaive.kernels._zipped_twins import (
     offset_width,
     wrong_entry,
 )
+from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 
 __all__ = [
@@ -126,20 +127,21 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     from glaive.kernels.loops import zipped as loops
 
     totals = np.zeros(4, np.int64)
-    wrong = loops.measure(
-        address(data),
-        address(starts),
-        address(stops),
-        len(starts),
-        form.control,
-        form.bits_def,
-        form.max_rep,
-        form.max_def,
-        form.visible_def,
-        form.width,
-        form.prefix,
-        address(totals),
+    call = MeasureEntries(
+        data=address(data),
+        starts=address(starts),
+        stops=address(stops),
+        rows=len(starts),
+        control=form.control,
+        bits_def=form.bits_def,
+        max_rep=form.max_rep,
+        max_def=form.max_def,
+        visible_def=form.visible_def,
+        width=form.width,
+        prefix=form.prefix,
+        totals=address(totals),
     )
+    wrong = loops.measure(call)
     entries, visible, size, row = totals.tolist()
     if wrong:
         raise wrong_entry(wrong, form, row, where)
@@ -149,20 +151,22 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     offsets = allocate((visible + 1) * width) if form.prefix else None
     values = allocate(size)
     loops.unzip(
-        address(data),
-        address(starts),
-        address(stops),
-        len(starts),
-        form.control,
-        form.bits_def,
-        form.visible_def,
-        form.width,
-        form.prefix,
-        0 if rep is None else address(rep),
-        0 if definition is None else address(definition),
-        width,
-        0 if offsets is None else address(offsets),
-        address(values),
+        UnzipEntries(
+            data=address(data),
+            starts=address(starts),
+            stops=address(stops),
+            rows=len(starts),
+            control=form.control,
+            bits_def=form.bits_def,
+            visible_def=form.visible_def,
+            width=form.width,
+            prefix=form.prefix,
+            reps=0 if rep is None else address(rep),
+            levels=0 if definition is None else address(definition),
+            offset_width=width,
+            offsets=0 if offsets is None else address(offsets),
+            out=address(values),
+        )
     )
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
@@ -277,19 +281,21 @@ def zip_entries(
         from glaive.kernels.loops import zipped as loops
 
         loops.zip_entries(
-            address(words),
-            entries,
-            form.control,
-            form.bits_def,
-            form.max_rep,
-            form.visible_def,
-            form.width,
-            form.prefix,
-            0 if offsets is None else address(offsets),
-            0 if offsets is None else offsets.itemsize,
-            address(values),
-            address(out),
-            address(row_starts),
+            ZipEntries(
+                words=address(words),
+                entries=entries,
+                control=form.control,
+                bits_def=form.bits_def,
+                max_rep=form.max_rep,
+                visible_def=form.visible_def,
+                width=form.width,
+                prefix=form.prefix,
+                offsets=0 if offsets is None else address(offsets),
+                offset_width=0 if offsets is None else offsets.itemsize,
+                values=address(values),
+                out=address(out),
+                row_starts=address(row_starts),
+            )
         )
     else:
         twins.zip_entries(words, form, as_array(values), offsets, as_array(out), row_starts)

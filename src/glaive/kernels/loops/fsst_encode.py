@@ -34,6 +34,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
+from glaive.kernels.string_records import EncodeFsst
 
 __all__ = ["encode", "next_word", "slot_of"]
 
@@ -246,22 +247,7 @@ def _encode_lanes(
 
 
 @loop
-def encode(
-    offsets: int,
-    width: int,
-    data: int,
-    data_end: int,
-    first: int,
-    count: int,
-    tables: int,
-    stop: int,
-    scratch: int,
-    batch: int,
-    ends: int,
-    out: int,
-    room: int,
-    state: int,
-) -> int:
+def encode(call: EncodeFsst) -> int:
     """Encode values ``first`` on; the number of values done when ``room`` may not suffice.
 
     ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Values are encoded
@@ -269,38 +255,53 @@ def encode(
     is longer, or that has the stop byte, is encoded where it is. ``scratch`` has room for
     sixteen times the batch and 1024 bytes.
     """
-    at = load_i64(state)
-    i = first
-    while i < count:
-        start = load_offset(offsets + width * i, width)
+    at = load_i64(call.state)
+    i = call.first
+    while i < call.values:
+        start = load_offset(call.offsets + call.width * i, call.width)
         j = i + 1
-        while j < count and load_offset(offsets + width * (j + 1), width) - start + j - i < batch:
+        while (
+            j < call.values
+            and load_offset(call.offsets + call.width * (j + 1), call.width) - start + j - i
+            < call.batch
+        ):
             j += 1
-        size = load_offset(offsets + width * j, width) - start
-        if 2 * size + 8 > room - at:
-            store_u64(state, at)
+        size = load_offset(call.offsets + call.width * j, call.width) - start
+        if 2 * size + 8 > call.room - at:
+            store_u64(call.state, at)
             return i
         done = np.int64(-1)
-        if stop >= 0 and size + j - i <= batch:
+        if call.stop >= 0 and size + j - i <= call.batch:
             done = _encode_lanes(
-                offsets,
-                width,
-                data,
-                data_end,
-                i,
-                j,
-                size,
-                tables,
-                stop,
-                scratch,
-                batch,
-                ends,
-                out,
-                at,
+                offsets=call.offsets,
+                width=call.width,
+                data=call.data,
+                data_end=call.data_end,
+                first=i,
+                last=j,
+                size=size,
+                tables=call.tables,
+                stop=call.stop,
+                scratch=call.scratch,
+                batch=call.batch,
+                ends=call.ends,
+                out=call.out,
+                base=at,
             )
         if done < 0:
-            done = _encode_plain(offsets, width, data, data_end, i, j, tables, ends, out, at)
+            done = _encode_plain(
+                call.offsets,
+                call.width,
+                call.data,
+                call.data_end,
+                i,
+                j,
+                call.tables,
+                call.ends,
+                call.out,
+                at,
+            )
         at = done
         i = j
-    store_u64(state, at)
-    return count
+    store_u64(call.state, at)
+    return call.values

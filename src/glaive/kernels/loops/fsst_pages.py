@@ -9,6 +9,7 @@ import numpy as np
 
 from glaive.kernels.loops.fsst import decode
 from glaive.kernels.loops.memory import load_i64, loop
+from glaive.kernels.string_records import DecodeFsst, DecodeFsstPages
 
 __all__ = ["decode_pages"]
 
@@ -17,50 +18,35 @@ LENGTHS_AT = 2048
 
 
 @loop
-def decode_pages(
-    data: int,
-    starts: int,
-    floors: int,
-    limits: int,
-    counts: int,
-    ends: int,
-    pages: int,
-    tables: int,
-    width: int,
-    marks: int,
-    most: int,
-    out_width: int,
-    out_offsets: int,
-    out: int,
-    room: int,
-    state: int,
-) -> int:
+def decode_pages(call: DecodeFsstPages) -> int:
     """Decode the chunks of page after page; see ``decode`` for ``state`` and the result.
 
     The chunks of page ``p`` end before chunk ``ends[p]``; its symbols and their lengths are
     the table number ``p`` of ``tables``.
     """
-    for page in range(pages):
-        table = tables + TABLE_BYTES * page
+    for page in range(call.pages):
+        table = call.tables + TABLE_BYTES * page
         status = decode(
-            data,
-            data,
-            starts,
-            starts,
-            floors,
-            limits,
-            counts,
-            load_i64(ends + 8 * page),
-            width,
-            table,
-            table + LENGTHS_AT,
-            marks,
-            most,
-            out_width,
-            out_offsets,
-            out,
-            room,
-            state,
+            DecodeFsst(
+                offsets=call.data,
+                data=call.data,
+                offset_starts=call.starts,
+                bases=call.starts,
+                floors=call.floors,
+                limits=call.limits,
+                counts=call.counts,
+                chunks=load_i64(call.ends + 8 * page),
+                width=call.width,
+                symbols=table,
+                sizes=table + LENGTHS_AT,
+                marks=call.marks,
+                most=call.most,
+                out_width=call.out_width,
+                out_offsets=call.out_offsets,
+                out=call.out,
+                room=call.room,
+                state=call.state,
+            )
         )
         if status != -1:
             return status

@@ -18,6 +18,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
+from glaive.kernels.string_records import NumberStrings
 
 __all__ = ["number_strings", "number_words"]
 
@@ -93,57 +94,47 @@ def _grow(slots: int, size: int, hashes: int, items: int) -> None:
 
 
 @loop
-def number_strings(
-    offsets: int,
-    width: int,
-    data: int,
-    data_size: int,
-    count: int,
-    most: int,
-    most_bytes: int,
-    slots: int,
-    hashes: int,
-    firsts: int,
-    indices: int,
-) -> int:
+def number_strings(call: NumberStrings) -> int:
     """Number the distinct strings in order; their number, or -1 when they are too many.
 
     ``slots`` has room for the power of two that is at least twice ``most`` and 1024.
     """
     size = np.int64(FIRST_SLOTS)
-    _clear(slots, size)
+    _clear(call.slots, size)
     items = np.int64(0)
     total = np.int64(0)
-    end = data + data_size
-    start = load_offset(offsets, width)
-    for i in range(count):
-        stop = load_offset(offsets + width * (i + 1), width)
+    end = call.data + call.data_size
+    start = load_offset(call.offsets, call.width)
+    for i in range(call.strings):
+        stop = load_offset(call.offsets + call.width * (i + 1), call.width)
         length = stop - start
-        value = _hash(data + start, length, end)
+        value = _hash(call.data + start, length, end)
         slot = _home(value, size)
         while True:
-            item = np.int64(load_u32(slots + 4 * slot)) - 1
+            item = np.int64(load_u32(call.slots + 4 * slot)) - 1
             if item < 0:
                 total += length
-                if items == most or total > most_bytes:
+                if items == call.most or total > call.most_bytes:
                     return -1
                 item = items
-                store_u64(hashes + 8 * item, value)
-                store_u64(firsts + 8 * item, i)
-                store_u32(slots + 4 * slot, item + 1)
+                store_u64(call.hashes + 8 * item, value)
+                store_u64(call.firsts + 8 * item, i)
+                store_u32(call.slots + 4 * slot, item + 1)
                 items += 1
                 if 2 * items > size:
                     size *= 2
-                    _grow(slots, size, hashes, items)
+                    _grow(call.slots, size, call.hashes, items)
                 break
-            if load_u64(hashes + 8 * item) == value:
-                first = load_i64(firsts + 8 * item)
-                there = load_offset(offsets + width * first, width)
-                ends = load_offset(offsets + width * (first + 1), width)
-                if ends - there == length and _equal(data + there, data + start, length, end):
+            if load_u64(call.hashes + 8 * item) == value:
+                first = load_i64(call.firsts + 8 * item)
+                there = load_offset(call.offsets + call.width * first, call.width)
+                ends = load_offset(call.offsets + call.width * (first + 1), call.width)
+                if ends - there == length and _equal(
+                    call.data + there, call.data + start, length, end
+                ):
                     break
             slot = (slot + 1) & (size - 1)
-        store_u32(indices + 4 * i, item)
+        store_u32(call.indices + 4 * i, item)
         start = stop
     return items
 

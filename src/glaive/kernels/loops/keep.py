@@ -39,6 +39,8 @@ from glaive.kernels.loops.memory import (
     wrapping_add,
 )
 from glaive.kernels.loops.rows import copy_row
+from glaive.kernels.records import KeepInline
+from glaive.kernels.string_records import KeepVariable
 
 WINDOW = 64
 ROW = 64
@@ -172,52 +174,39 @@ def keep_words(
 
 
 @loop
-def keep_inline(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    chunks: int,
-    word_bits: int,
-    low: int,
-    rows: int,
-    bits: int,
-    begin: int,
-    target: int,
-    room: int,
-    scratch: int,
-) -> int:
+def keep_inline(call: KeepInline) -> int:
     """Unpack inline chunks and store the words that stay, chunk by chunk in the cache.
 
     Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Returns the number of
     the first bad chunk, ``chunks`` when there are not ``room`` words that stay, -1 else.
     """
-    word = word_bits >> 3
+    word = call.word_bits >> 3
     kept = 0
-    first = -low
-    for i in range(chunks):
-        start = load_i64(starts + i * 8)
-        count = load_i64(counts + i * 8)
-        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
+    first = -call.low
+    for i in range(call.chunks):
+        start = load_i64(call.starts + i * 8)
+        count = load_i64(call.counts + i * 8)
+        width = inline_width(
+            call.data, call.data_size, start, load_i64(call.sizes + i * 8), call.word_bits
+        )
         if width < 0 or count < 0 or count > BLOCK:
             return i
         if width == 0:
-            fill_zero(scratch, BLOCK * word)
+            fill_zero(call.scratch, BLOCK * word)
         else:
-            unpack_block(word_bits, data + start + word, width, scratch)
+            unpack_block(call.word_bits, call.data + start + word, width, call.scratch)
         skip = max(0, -first)
-        stop = min(count, rows - first)
+        stop = min(count, call.rows - first)
         if skip < stop:
             more = keep_words(
-                word_bits, scratch + skip * word, stop - skip, BLOCK - skip, bits,
-                begin + first + skip, target + kept * word, room - kept,
+                call.word_bits, call.scratch + skip * word, stop - skip, BLOCK - skip, call.bits,
+                call.begin + first + skip, call.target + kept * word, call.room - kept,
             )  # fmt: skip
             if more < 0:
-                return chunks
+                return call.chunks
             kept += more
         first += count
-    return -1 if kept == room and first >= rows else chunks
+    return -1 if kept == call.room and first >= call.rows else call.chunks
 
 
 @loop
@@ -255,45 +244,33 @@ def load_offset(offsets: int, width: int, i: int) -> int:
 
 
 @loop
-def keep_variable(
-    offsets: int,
-    width: int,
-    data: int,
-    data_size: int,
-    rows: int,
-    gone: int,
-    count: int,
-    base: int,
-    out_offsets: int,
-    out: int,
-    room: int,
-) -> int:
+def keep_variable(call: KeepVariable) -> int:
     """Copy the strings that stay; ``room`` is how many bytes ``out`` has for them."""
     at = 0
-    to = out_offsets
+    to = call.out_offsets
     filled = 0
-    for i in range(count + 1):
-        end = run_end(gone, count, i, base, rows)
-        if end < at or end > rows:
+    for i in range(call.gone_count + 1):
+        end = run_end(call.gone, call.gone_count, i, call.base, call.rows)
+        if end < at or end > call.rows:
             return i
-        first = load_offset(offsets, width, at)
-        last = load_offset(offsets, width, end)
-        if first < 0 or last < first or last > data_size or last - first > room - filled:
+        first = load_offset(call.offsets, call.width, at)
+        last = load_offset(call.offsets, call.width, end)
+        if first < 0 or last < first or last > call.data_size or last - first > call.room - filled:
             return i
         size = last - first
         moved = filled - first
-        if width == 4:
+        if call.width == 4:
             for row in range(at, end):
-                store_u32(to, np.int64(load_i32(offsets + row * 4)) + moved)
+                store_u32(to, np.int64(load_i32(call.offsets + row * 4)) + moved)
                 to += 4
         else:
             for row in range(at, end):
-                store_u64(to, wrapping_add(load_i64(offsets + row * 8), moved))
+                store_u64(to, wrapping_add(load_i64(call.offsets + row * 8), moved))
                 to += 8
-        copy_run(out + filled, data + first, size, data_size - first)
+        copy_run(call.out + filled, call.data + first, size, call.data_size - first)
         filled += size
         at = end + 1
-    if width == 4:
+    if call.width == 4:
         store_u32(to, filled)
     else:
         store_u64(to, filled)

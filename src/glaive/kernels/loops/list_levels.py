@@ -27,6 +27,7 @@ from glaive.kernels.loops.memory import (
 )
 from glaive.kernels.loops.rows import fill
 from glaive.kernels.loops.runs import repeat_word
+from glaive.kernels.records import LevelPage, ReadChunks
 
 FLAT, PACKED, INLINE, RUNS = 1, 2, 3, 4
 BROKEN = -1
@@ -99,7 +100,7 @@ def chunk_levels(
     data_size: int,
     start: int,
     room: int,
-    form: int,
+    page: LevelPage,
     count: int,
     rows: int,
     enters: int,
@@ -112,17 +113,12 @@ def chunk_levels(
 ) -> int:
     """Parse one chunk's header and decode its levels; returns how many, negative when broken.
 
-    ``form`` is the address of what the page says: level form and width of repetition and of
-    definition, value pieces, their width, ``max_rep``, ``visible_max``, ``max_def``.
     Positions and sizes of value pieces are stored at ``piece_starts`` and ``piece_sizes``,
     ``stride`` bytes apart. The chunk must have ``count`` visible entries, ``rows`` starts of
     rows, and begin with one unless ``enters``.
     """
-    rep_form = load_i64(form)
-    def_form = load_i64(form + 16)
-    value_pieces = load_i64(form + 32)
-    value_width = load_i64(form + 40)
-    level_pieces = 1 + np.int64(def_form != 0)
+    value_pieces, value_width = page.value_pieces, page.value_width
+    level_pieces = 1 + np.int64(page.definition.kind != 0)
     head = 2 + 2 * level_pieces + value_width * value_pieces
     if start < 0 or room < head or start > data_size - room:
         return BROKEN
@@ -143,11 +139,19 @@ def chunk_levels(
             return BROKEN
         good = True
         if piece == 0:
-            width = load_i64(form + 8)
-            good = decode_levels(data, start + position, size, levels, rep_form, width, rep)
+            good = decode_levels(
+                data, start + position, size, levels, page.rep.kind, page.rep.width, rep
+            )
         elif piece < level_pieces:
-            width = load_i64(form + 24)
-            good = decode_levels(data, start + position, size, levels, def_form, width, definition)
+            good = decode_levels(
+                data,
+                start + position,
+                size,
+                levels,
+                page.definition.kind,
+                page.definition.width,
+                definition,
+            )
         else:
             out = stride * (piece - level_pieces)
             store_u64(piece_starts + out, start + position)
@@ -155,18 +159,17 @@ def chunk_levels(
         if not good:
             return BROKEN
         position += (size + 7) & ~7
-    max_rep = load_i64(form + 48)
     found, visible, bad_rep, bad_def = count_levels(
         rep,
-        definition if def_form != 0 else 0,
+        definition if page.definition.kind != 0 else 0,
         levels,
-        max_rep,
-        load_i64(form + 56),
-        load_i64(form + 64),
+        page.max_rep,
+        page.visible_max,
+        page.max_def,
     )
     if bad_rep != 0 or bad_def != 0 or found != rows or visible != count or levels < 1:
         return BROKEN
-    if (np.int64(load_u16(rep)) != max_rep) != (enters != 0):
+    if (np.int64(load_u16(rep)) != page.max_rep) != (enters != 0):
         return BROKEN
     return levels
 
@@ -184,49 +187,33 @@ def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
 
 
 @loop
-def read_chunks(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    row_starts: int,
-    enters: int,
-    chunks: int,
-    form: int,
-    piece_starts: int,
-    piece_sizes: int,
-    firsts: int,
-    rep: int,
-    definition: int,
-    room: int,
-) -> int:
+def read_chunks(call: ReadChunks) -> int:
     """Decode the levels of all chunks; returns how many, negative when one is broken.
 
     ``firsts`` takes the first entry of each chunk.
     """
     done = np.int64(0)
-    for chunk in range(chunks):
+    for chunk in range(call.chunks):
         at = 8 * chunk
-        rows = wrapping_sub(load_i64(row_starts + at + 8), load_i64(row_starts + at))
+        rows = wrapping_sub(load_i64(call.row_starts + at + 8), load_i64(call.row_starts + at))
         levels = chunk_levels(
-            data,
-            data_size,
-            load_i64(starts + at),
-            load_i64(sizes + at),
-            form,
-            load_i64(counts + at),
-            rows,
-            np.int64(load_u8(enters + chunk)),
-            piece_starts + at,
-            piece_sizes + at,
-            8 * chunks,
-            rep + 2 * done,
-            definition + 2 * done,
-            room - done,
+            data=call.data,
+            data_size=call.data_size,
+            start=load_i64(call.starts + at),
+            room=load_i64(call.sizes + at),
+            page=call.page,
+            count=load_i64(call.counts + at),
+            rows=rows,
+            enters=np.int64(load_u8(call.enters + chunk)),
+            piece_starts=call.piece_starts + at,
+            piece_sizes=call.piece_sizes + at,
+            stride=8 * call.chunks,
+            rep=call.rep + 2 * done,
+            definition=call.definition + 2 * done,
+            levels_room=call.room - done,
         )
         if levels < 0:
             return levels
-        store_u64(firsts + at, done)
+        store_u64(call.firsts + at, done)
         done += levels
     return done

@@ -19,6 +19,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
+from glaive.kernels.string_records import FindTexts
 
 __all__ = ["build_texts", "build_words", "find_texts", "find_words", "number_of"]
 
@@ -170,31 +171,28 @@ def build_texts(
 
 
 @loop
-def find_texts(
-    offsets: int,
-    width: int,
-    data: int,
-    hashes: int,
-    slots: int,
-    bits: int,
-    sieve: int,
-    asked: int,
-    asked_width: int,
-    asked_data: int,
-    count: int,
-    target: int,
-) -> None:
+def find_texts(call: FindTexts) -> None:
     """The number of each text asked for, -1 for none."""
-    start = load_offset(asked, asked_width)
-    for i in range(count):
-        stop = load_offset(asked + asked_width * (i + 1), asked_width)
-        text = asked_data + start
+    start = load_offset(call.asked, call.asked_width)
+    for i in range(call.asked_count):
+        stop = load_offset(call.asked + call.asked_width * (i + 1), call.asked_width)
+        text = call.asked_data + start
         size = stop - start
         value = _text_hash(text, size)
-        place = _sieve_place(value, bits)
+        place = _sieve_place(value, call.bits)
         number = np.int64(-1)
-        if (load_u8(sieve + (place >> 3)) >> (place & 7)) & 1:
-            slot = _text_at(offsets, width, data, hashes, slots, bits, text, size, value)
-            number = np.int64(load_u32(slots + 4 * slot)) - 1
-        store_u64(target + 8 * i, np.uint64(number))
+        if (load_u8(call.sieve + (place >> 3)) >> (place & 7)) & 1:
+            slot = _text_at(
+                call.offsets,
+                call.width,
+                call.data,
+                call.hashes,
+                call.slots,
+                call.bits,
+                text,
+                size,
+                value,
+            )
+            number = np.int64(load_u32(call.slots + 4 * slot)) - 1
+        store_u64(call.target + 8 * i, np.uint64(number))
         start = stop

@@ -1,7 +1,5 @@
 """Compiled compares of words with ranges; their doors are in ``glaive.kernels.match``.
 
-A test is an address that ``glaive.kernels.loops.words`` knows what to do with.
-
 Packed blocks are unpacked into ``scratch``, which has room for 8 KiB and stays in the
 first-level cache; the column is never in memory as such.
 """
@@ -23,6 +21,7 @@ from glaive.kernels.loops.memory import (
     trailing_zeros,
 )
 from glaive.kernels.loops.words import beyond, none_up_to, pass_64, pass_some
+from glaive.kernels.records import MatchInline, WordRanges
 
 WINDOW = 64
 
@@ -38,56 +37,46 @@ def append_none(target: int, filled: int, count: int) -> None:
 
 
 @loop
-def match_inline(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    chunks: int,
-    word_bits: int,
-    test: int,
-    target: int,
-    values: int,
-    scratch: int,
-) -> int:
+def match_inline(call: MatchInline) -> int:
     """Append one bit per value of inline chunks; the bad chunk, plus ``chunks`` for a limit.
 
     A chunk whose width holds no word that passes is not unpacked.
     """
-    word = word_bits >> 3
-    limit = load_i64(test + 32)
+    word = call.word_bits >> 3
+    limit = call.test.limit
     done = 0
-    for i in range(chunks):
-        start = load_i64(starts + i * 8)
-        count = load_i64(counts + i * 8)
-        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
-        if width < 0 or count < 0 or count > BLOCK or count > values - done:
+    for i in range(call.chunks):
+        start = load_i64(call.starts + i * 8)
+        count = load_i64(call.counts + i * 8)
+        width = inline_width(
+            call.data, call.data_size, start, load_i64(call.sizes + i * 8), call.word_bits
+        )
+        if width < 0 or count < 0 or count > BLOCK or count > call.values - done:
             return i
         top = np.uint64(0)
         if width > 0:
             top = low_bits(width)
         checked = limit >= 0 and top > np.uint64(limit)
-        if not checked and none_up_to(word_bits, top, test):
-            append_none(target, done, count)
+        if not checked and none_up_to(call.word_bits, top, call.test):
+            append_none(call.target, done, count)
             done += count
             continue
         if width == 0:
-            fill_zero(scratch, ((count + 63) & ~63) * word)
+            fill_zero(call.scratch, ((count + 63) & ~63) * word)
         else:
-            unpack_block(word_bits, data + start + word, width, scratch)
+            unpack_block(call.word_bits, call.data + start + word, width, call.scratch)
         at = 0
         while at < count:
             take = min(count - at, WINDOW)
-            here = scratch + at * word
-            if checked and beyond(word_bits, here, take, limit):
-                return chunks + i
+            here = call.scratch + at * word
+            if checked and beyond(call.word_bits, here, take, limit):
+                return call.chunks + i
             found = np.uint64(0)
             if take == WINDOW:
-                found = pass_64(word_bits, here, test)
+                found = pass_64(call.word_bits, here, call.test)
             else:
-                found = pass_some(word_bits, here, take, test)
-            append_bits(target, done + at, found, take)
+                found = pass_some(call.word_bits, here, take, call.test)
+            append_bits(call.target, done + at, found, take)
             at += take
         done += count
     return -1
@@ -100,12 +89,12 @@ def match_pieces(
     counts: int,
     pieces: int,
     word_bits: int,
-    test: int,
+    test: WordRanges,
     target: int,
 ) -> int:
     """Append one bit per word of pieces that the door has checked; the bad piece, or -1."""
     word = word_bits >> 3
-    limit = load_i64(test + 32)
+    limit = test.limit
     checked = limit >= 0 and low_bits(word_bits) > np.uint64(limit)
     done = 0
     for i in range(pieces):
