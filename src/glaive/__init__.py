@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
     from glaive.scan.metrics import ScanStatistics
-    from glaive.scan.ordering import ColumnOrdering
+    from glaive.scan.run.compare import ColumnOrdering
     from glaive.scan.session import Session
 
 __all__ = [
@@ -100,9 +100,9 @@ _HOMES = {
     "FragmentMetadata": "glaive.dataset.fragments.metadata",
     "Blob": "glaive.format.blob_type",
     "BlobArray": "glaive.format.blob_type",
-    "BlobFile": "glaive.scan.blob_file",
+    "BlobFile": "glaive.scan.blobs.file",
     "BlobType": "glaive.format.blob_type",
-    "ColumnOrdering": "glaive.scan.ordering",
+    "ColumnOrdering": "glaive.scan.run.compare",
     "blob_array": "glaive.dataset.blobs.values",
     "blob_field": "glaive.dataset.blobs.values",
     "DatasetBasePath": "glaive.dataset.writing.base_paths",

@@ -24,7 +24,7 @@ from glaive.format.flags import Feature
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.io.uri import open_store
-from glaive.table.indices import has_covering_fields
+from glaive.table.index_coverage import has_covering_fields
 from glaive.table.load import open_latest
 
 TABLE = pa.table(

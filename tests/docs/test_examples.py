@@ -49,7 +49,7 @@ def pages(mark: str) -> list[Path]:
     return [page for page in PAGES if any(one.mark == mark for one in examples(page))]
 
 
-@pytest.mark.parametrize("page", pages(""), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages(""), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(page, "")
@@ -72,7 +72,7 @@ def test_spark_examples_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_examples_that_do_not_run_say_why(page: Path) -> None:
     for example in examples(page):
         assert example.mark in {"", "spark"} or re.match(r"no-run: \w+", example.mark), (

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.encodings.chunk_table import ChunkTable, RowIndex, chunk_words, repetition_index
+from glaive.encodings.miniblock.chunk_table import (
+    ChunkTable,
+    RowIndex,
+    chunk_words,
+    repetition_index,
+)
 from glaive.errors import CorruptFileError
 from glaive.types import Where
 

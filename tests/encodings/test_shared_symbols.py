@@ -12,12 +12,12 @@ import pytest
 from google.protobuf import any_pb2
 
 from glaive.arrow.blocks import Variable
-from glaive.encodings.shared_symbols import Coding, PageSymbols, SharedSymbols, train
-from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.fsst import Fsst
+from glaive.encodings.writing.string_stats import VariableStats
+from glaive.encodings.writing.symbol_table import Coding, PageSymbols, SharedSymbols, train
 from glaive.file.files import LanceFileWriter
-from glaive.file.v2.container import Container
-from glaive.file.v2.page_queue import PageJob
+from glaive.file.v2.reading.container import Container
+from glaive.file.v2.writing.page_queue import PageJob
 from glaive.format.pb import encodings21_pb2
 from glaive.io.local import LocalStore
 

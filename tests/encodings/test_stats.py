@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
-from glaive.encodings.stats import CHUNK_OVERHEAD, FixedStats
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
+from glaive.encodings.writing.fixed_stats import CHUNK_OVERHEAD, FixedStats
 from glaive.errors import SchemaError
 
 ALL: tuple[type[ValueEncoding], ...] = (Flat, InlineBitpacking, RunLength, Constant)

@@ -12,8 +12,7 @@ import pytest
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.errors import SchemaError
 from glaive.file.files import LanceFileReader, LanceFileWriter
-from glaive.file.v2.coded import is_coded, renumbered
-from glaive.file.v2.coded_choice import settled
+from glaive.file.v2.dictionary_passthrough import _with_items, decode_or_keep, is_passed_through
 
 ITEMS = ["red", "green", "blue", "violet"]
 
@@ -30,13 +29,13 @@ def coded(rows: int = 1_000, items: list[str] | None = None, kind: Any = None) -
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
 def test_few_items_stay(kind: pa.DataType) -> None:
     array = coded(kind=kind)
-    assert settled(array, kind, AUTOMATIC) is array
+    assert decode_or_keep(array, kind, AUTOMATIC) is array
 
 
 @pytest.mark.parametrize("wanted", [None, EncodingOptions(compression="fsst")])
 def test_values_are_plain_where_something_else_is_wanted(wanted: EncodingOptions | None) -> None:
     array = coded()
-    found = settled(array, pa.string(), wanted)
+    found = decode_or_keep(array, pa.string(), wanted)
     assert found.type == pa.string()
     assert found.to_pylist() == array.to_pylist()
 
@@ -44,7 +43,7 @@ def test_values_are_plain_where_something_else_is_wanted(wanted: EncodingOptions
 @pytest.mark.parametrize("items", [["one"], [f"item {at}" for at in range(600)]])
 def test_items_that_bring_nothing_are_left(items: list[str]) -> None:
     array = coded(items=items)
-    found = settled(array, pa.string(), AUTOMATIC)
+    found = decode_or_keep(array, pa.string(), AUTOMATIC)
     assert found.type == pa.string()
     assert found.to_pylist() == array.to_pylist()
 
@@ -52,7 +51,7 @@ def test_items_that_bring_nothing_are_left(items: list[str]) -> None:
 def test_items_without_a_value_are_dropped() -> None:
     whole = coded()
     array = whole.filter(pa.array([one != "green" for one in whole.to_pylist()]))
-    found = settled(array.slice(3), pa.string(), AUTOMATIC)
+    found = decode_or_keep(array.slice(3), pa.string(), AUTOMATIC)
     assert sorted(found.dictionary.to_pylist()) == ["blue", "red", "violet"]
     assert found.to_pylist() == array.to_pylist()[3:]
     assert found.null_count == array.slice(3).null_count
@@ -60,16 +59,16 @@ def test_items_without_a_value_are_dropped() -> None:
 
 def test_a_slice_is_renumbered_from_where_it_begins() -> None:
     array = coded().slice(13, 100)
-    found = renumbered(array, np.array([3, 2, 1, 0]), pa.array(ITEMS[::-1]))
+    found = _with_items(array, np.array([3, 2, 1, 0]), pa.array(ITEMS[::-1]))
     found.validate(full=True)
     assert found.to_pylist() == array.to_pylist()
 
 
 @pytest.mark.parametrize("other", [pa.int8(), pa.int64()])
 def test_other_indices_are_not_meant(other: pa.DataType) -> None:
-    assert is_coded(coded().type, pa.string())
-    assert not is_coded(coded().type, pa.large_string())
-    assert not is_coded(pa.dictionary(other, pa.string()), pa.string())
+    assert is_passed_through(coded().type, pa.string())
+    assert not is_passed_through(coded().type, pa.large_string())
+    assert not is_passed_through(pa.dictionary(other, pa.string()), pa.string())
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])

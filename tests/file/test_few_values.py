@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.encodings.choose import encode_few
 from glaive.encodings.protocol import EncodedPage
+from glaive.encodings.writing.page import encode_few
 from glaive.file.open import create_writer
-from glaive.file.v2.writer import FileV2Writer
+from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 
@@ -88,7 +88,7 @@ def test_the_way_is_taken_for_few_values_alone(
         taken.append(page is not None)
         return page
 
-    monkeypatch.setattr("glaive.file.v2.writer.encode_few", spied)
+    monkeypatch.setattr("glaive.file.v2.writing.writer.encode_few", spied)
     table = pa.table({"few": [1, 2], "list": [[1], [2]], "text": ["a", "b"]})
     written(tmp_path, "a", table, "2.2")
     assert taken == [True, True]

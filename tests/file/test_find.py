@@ -17,10 +17,10 @@ from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.profile import FormatProfile
 from glaive.file.protocol import BoundColumn
-from glaive.file.v2.arrays_writer import ArraysWriter
-from glaive.file.v2.v2_0 import V2_0
-from glaive.file.v2.v2_1 import V2_1
-from glaive.file.v2.writer import FileV2Writer
+from glaive.file.v2.profiles.v2_0 import V2_0
+from glaive.file.v2.profiles.v2_1 import V2_1
+from glaive.file.v2.writing.arrays_writer import ArraysWriter
+from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store

@@ -13,8 +13,8 @@ from tests.interop.nested20 import SPECIAL, filled
 
 from glaive.errors import CorruptFileError, GlaiveError, NotLanceError, OptionError, RowIndexError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2.arrays_writer import ArraysWriter
-from glaive.file.v2.v2_0 import V2_0
+from glaive.file.v2.profiles.v2_0 import V2_0
+from glaive.file.v2.writing.arrays_writer import ArraysWriter
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore

@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     column: str
     config: Any
     question: str
-    remade: bool = True
+    rebuilt: bool = True
     holds_ids: bool = False
     """With stable row ids."""
 
@@ -71,12 +71,12 @@ KINDS = {
     "bitmap-single": Kind("a", "BITMAP", "a IN (1, 5, 12, 25)", holds_ids=True),
     "label-list": Kind("l", "LABEL_LIST", "array_has(l, 1)", holds_ids=True),
     "ngram": Kind("t", "NGRAM", "contains(t, 'text1')", holds_ids=True),
-    "zonemap": Kind("a", IndexConfig("zonemap", ZONES), "a IN (1, 5, 12, 25)", remade=False),
-    "bloom": Kind("a", IndexConfig("bloomfilter", BLOOM), "a IN (1, 5, 12, 25)", remade=False),
-    "fm": Kind("t", IndexConfig("fm", {}), "contains(t, 'ext1')", remade=False),
+    "zonemap": Kind("a", IndexConfig("zonemap", ZONES), "a IN (1, 5, 12, 25)", rebuilt=False),
+    "bloom": Kind("a", IndexConfig("bloomfilter", BLOOM), "a IN (1, 5, 12, 25)", rebuilt=False),
+    "fm": Kind("t", IndexConfig("fm", {}), "contains(t, 'ext1')", rebuilt=False),
     "json": Kind("j", IndexConfig("json", TO_BTREE), "json_get_int(j, 'x') IN (5, 12, 25)"),
     "json-bitmap": Kind("j", IndexConfig("json", TO_BITMAP), "json_get_int(j, 'x') IN (5, 25)"),
-    "rtree": Kind("g", "RTREE", "a IN (1, 5)", remade=False, holds_ids=True),
+    "rtree": Kind("g", "RTREE", "a IN (1, 5)", rebuilt=False, holds_ids=True),
 }
 
 
@@ -270,15 +270,15 @@ def test_both_leave_the_same(tmp_path: Path, kind: str, stable: bool, version: s
     for library, copy in both(path):
         library.dataset(copy).optimize.compact_files(target_rows_per_fragment=10)
         found.append(segments(copy))
-        remade = KINDS[kind].remade and not (stable and KINDS[kind].holds_ids)
-        assert (entries(copy)[0].uuid != before[0].uuid) == remade
-        lost = not (KINDS[kind].remade or (stable and KINDS[kind].holds_ids))
+        rebuilt = KINDS[kind].rebuilt and not (stable and KINDS[kind].holds_ids)
+        assert (entries(copy)[0].uuid != before[0].uuid) == rebuilt
+        lost = not (KINDS[kind].rebuilt or (stable and KINDS[kind].holds_ids))
         glaive.dataset(copy).validate()
         check_answers(copy, kind, uses_index=not lost and kind != "rtree")
     assert found[0] == found[1]
 
 
-REMADE = [name for name, kind in KINDS.items() if kind.remade]
+REMADE = [name for name, kind in KINDS.items() if kind.rebuilt]
 
 
 @pytest.mark.spec("btree-1")

@@ -25,8 +25,8 @@ from glaive.errors import (
 )
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
+from glaive.table.moved_rows import reuse_entry
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.reuse import reuse_entry
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 theirs = pytest.importorskip("lance.optimize")

@@ -1,4 +1,4 @@
-"""Damaged index files: making them anew is an error that names the file, or goes through."""
+"""Damaged index files: rebuilding them is an error that names the file, or goes through."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def damaged(raw: bytes, random: np.random.Generator) -> Iterator[bytes]:
     yield raw[: len(raw) // 2]
 
 
-def remade(path: Path) -> tuple[Segment, Callable[[], bool]]:
-    """The segment of the only index, and whether it can be made anew for moved rows."""
+def rebuilt(path: Path) -> tuple[Segment, Callable[[], bool]]:
+    """The segment of the only index, and whether it can be rebuilt for moved rows."""
     opened = glaive.dataset(str(path))
     (entry,) = entries(path)
     (old,) = opened.manifest.fragments()
@@ -82,7 +82,7 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path, kind: str) -> No
     dataset = lance.write_dataset(rows(0, 400), path)
     INDICES[kind](dataset)
     dataset.delete("id % 5 = 0 OR t LIKE '%word2%'")
-    segment, attempt = remade(path)
+    segment, attempt = rebuilt(path)
     random = np.random.default_rng(1)
     failed = 0
     for file in sorted(segment_of(path, segment.entry.name).iterdir()):
@@ -124,7 +124,7 @@ def test_columns_of_other_types_are_damage(tmp_path: Path, kind: str) -> None:
     dataset = lance.write_dataset(rows(0, 300), path)
     TYPED[kind](dataset)
     dataset.delete("id % 5 = 0")
-    segment, attempt = remade(path)
+    segment, attempt = rebuilt(path)
     failed = 0
     for name in segment.sizes():
         place = f"{segment.folder}/{name}"

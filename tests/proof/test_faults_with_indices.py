@@ -1,4 +1,4 @@
-"""A compaction that makes indices anew: whatever goes wrong, none is lost or tells wrong rows."""
+"""A compaction that rebuilds indices: whatever goes wrong, none is lost or finds wrong rows."""
 
 from __future__ import annotations
 

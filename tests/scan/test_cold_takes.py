@@ -15,7 +15,7 @@ from glaive.io.mapping import announce
 from glaive.scan.projection import project
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import View
+from glaive.scan.views import View
 
 ROWS = 12_000
 

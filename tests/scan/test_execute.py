@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
-from glaive.scan.execute import rebatch
 from glaive.scan.options import ScanOptions
+from glaive.scan.run.execute import rebatch
 
 ROWS = 5000
 

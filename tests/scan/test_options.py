@@ -13,7 +13,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.options import DEFAULT_BATCH_SIZE, ScanOptions
-from glaive.scan.ordering import ColumnOrdering
+from glaive.scan.run.compare import ColumnOrdering
 
 
 def test_none_means_the_default() -> None:

@@ -14,7 +14,7 @@ import glaive
 from glaive.arrow.buffers import align_bits, pack_flags
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.scan.deletions import LiveRows
-from glaive.scan.row_set import RowSet
+from glaive.scan.filter.rows import RowSet
 
 START, ROWS = 5, 77
 

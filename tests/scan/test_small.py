@@ -19,9 +19,9 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
 from glaive.scan.session import Session
-from glaive.scan.small import SmallFragments, find_small
+from glaive.scan.small.fragments import SmallFragments, find_small
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import View
+from glaive.scan.views import View
 
 FILES = 40
 ROWS = 7

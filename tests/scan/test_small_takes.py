@@ -14,9 +14,9 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
 from glaive.scan.projection import project
 from glaive.scan.session import Session
-from glaive.scan.small_takes import take_small
+from glaive.scan.small.takes import take_small
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import View
+from glaive.scan.views import View
 
 FILES = 30
 META = pa.struct([("x", pa.int64()), ("y", pa.string())])

@@ -17,8 +17,8 @@ from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
 from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.scan.addresses import take_ids
-from glaive.scan.fragment import bind_fragment
-from glaive.scan.view import Views
+from glaive.scan.bound import bind_fragment
+from glaive.scan.views import Views
 from glaive.table.load import open_latest
 
 ROWS = 3000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.spark.columns import batch, table
 
 from glaive.errors import ColumnNotFoundError, SchemaError
-from glaive.spark.assign import refuse_unassignable
+from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.types import as_spark_sends, to_spark
 

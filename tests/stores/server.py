@@ -63,7 +63,7 @@ class Server:
 
     @contextmanager
     def slow(self, seconds: float) -> Iterator[Server]:
-        """Every answer takes so much longer; the log begins anew."""
+        """Every answer takes so much longer; the log starts again."""
         self.reset()
         self.latency = seconds
         try:

@@ -17,11 +17,11 @@ import glaive
 from glaive.errors import CommitError, CorruptFileError, OptionError, StoreError
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import ObjectStore
-from glaive.table.handlers import forget_dataset
 from glaive.table.load import open_latest, open_version
 from glaive.table.manifest_store.dynamodb import DynamoManifestStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 from glaive.table.manifest_store.sqlite import SqliteManifestStore
+from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import RootStore, open_root
 from glaive.table.versions import latest, list_versions
 

@@ -23,7 +23,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
-from glaive.table.indices import covered_fragments, prune, remap
+from glaive.table.index_coverage import covered_fragments, prune, remap
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
@@ -242,9 +242,9 @@ def test_a_rewrite_moves_coverage_where_all_was_covered() -> None:
     groups = [(frozenset({0, 1}), frozenset({8})), (frozenset({5, 6}), frozenset({9}))]
     assert covers(remap([entry], groups, [], keeps_all=True)) == [[5, 8]]
     assert covers(remap([entry], groups, [], keeps_all=False)) == [[0, 1, 5]]
-    anew = table_pb2.Transaction.Rewrite.RewrittenIndex(new_index_version=3)
-    anew.old_id.uuid, anew.new_id.uuid = entry.uuid.uuid, b"n" * 16
-    (moved,) = remap([entry], groups, [anew], keeps_all=False)
+    rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex(new_index_version=3)
+    rewritten.old_id.uuid, rewritten.new_id.uuid = entry.uuid.uuid, b"n" * 16
+    (moved,) = remap([entry], groups, [rewritten], keeps_all=False)
     assert covers([moved]) == [[5, 8]]
     assert (moved.uuid.uuid, moved.index_version, moved.name) == (b"n" * 16, 3, "a_idx")
 

@@ -164,11 +164,11 @@ def test_stable_row_ids_go_on_and_are_never_given_twice(store: ObjectStore) -> N
     more = commit_transaction(store, append(base, 2), base=base)
     assert row_ids(more) == [[0, 1, 2], [3, 4]]
     assert created_at(more) == [[1], [2]]
-    anew = commit_transaction(store, overwrite(more, 2), base=more)
-    assert row_ids(anew) == [[5, 6]]
-    assert created_at(anew) == [[3]]
-    assert anew.wire.next_row_id == 7
-    assert anew.uses(Feature.STABLE_ROW_IDS)
+    replaced = commit_transaction(store, overwrite(more, 2), base=more)
+    assert row_ids(replaced) == [[5, 6]]
+    assert created_at(replaced) == [[3]]
+    assert replaced.wire.next_row_id == 7
+    assert replaced.uses(Feature.STABLE_ROW_IDS)
 
 
 @pytest.mark.spec("txn-3", "build-2", "build-6")

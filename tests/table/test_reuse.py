@@ -12,7 +12,7 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.uri import open_store
-from glaive.table.reuse import MOST_MOVED, REUSE_INDEX, followed, moves_before
+from glaive.table.moved_rows import MOST_MOVED, REUSE_INDEX, followed, moves_before
 
 DETAILS = table_pb2.FragmentReuseIndexDetails
 

@@ -83,13 +83,13 @@ def join_large(arrays: Sequence[Any]) -> Any:
     """
     kind = arrays[0].type
     wide = _large_type(kind)
-    if all(one.type.equals(kind) for one in arrays[1:]):
+    if all(array.type.equals(kind) for array in arrays[1:]):
         try:
             return concat_arrays(arrays)
         except CapacityError:
             if wide.equals(kind):
                 raise
-    return concat_arrays([one.cast(wide) for one in arrays])
+    return concat_arrays([array.cast(wide) for array in arrays])
 
 
 def decode_large(array: Any) -> Any:
@@ -120,7 +120,7 @@ def _take_chunks(column: Any, positions: Int64s, times: int) -> Any:
     whole = sum(map(weight, column.chunks))
     if whole * times <= MAX_OFFSET:
         return _taken(column, positions)
-    weights = [np.broadcast_to(row_weights(one), len(one)) for one in column.chunks]
+    weights = [np.broadcast_to(row_weights(chunk), len(chunk)) for chunk in column.chunks]
     sums = np.cumsum(np.where(positions < 0, 0, np.concatenate(weights)[positions]))
     if whole <= MAX_OFFSET and int(sums[-1]) <= MAX_OFFSET:
         return _taken(column, positions)

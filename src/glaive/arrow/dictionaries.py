@@ -85,7 +85,7 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
                 "write fewer rows at a time, or make the column one of a large type."
             ) from None
     if pa.types.is_dictionary(kind):
-        arrays = [_used_only(one) for one in arrays]
+        arrays = [_used_only(array) for array in arrays]
     try:
         return pa.concat_arrays(arrays)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:

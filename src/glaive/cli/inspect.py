@@ -12,7 +12,7 @@ from glaive.cli.output import examples
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
-    from glaive.file.places import FileLayout
+    from glaive.file.layout_values import FileLayout
 
 
 @click.command(

@@ -10,7 +10,7 @@ from glaive.errors import ColumnNotFoundError
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
-    from glaive.file.places import BufferPlace, FileLayout
+    from glaive.file.layout_values import BufferPlace, FileLayout
 
 __all__ = ["with_columns"]
 
@@ -25,7 +25,7 @@ def with_columns(
     ColumnNotFoundError
         A name is that of no column in any of the files; the message names close ones.
     """
-    from glaive.file.places import FileLayout
+    from glaive.file.layout_values import FileLayout
 
     if names is None:
         return layout
@@ -48,15 +48,17 @@ def with_columns(
 
 
 def _of_file(layout: FileLayout, names: Sequence[str]) -> FileLayout:
-    kept = [one for one in layout.columns if any(_is_below(one.path, name) for name in names)]
-    left = [one for one in layout.columns if one not in kept]
+    kept = [
+        column for column in layout.columns if any(_is_below(column.path, name) for name in names)
+    ]
+    left = [column for column in layout.columns if column not in kept]
     others = (*layout.others, *_extents(place for one in left for place in one.places()))
     return replace(layout, columns=tuple(kept), others=others)
 
 
 def _extents(places: Iterable[BufferPlace]) -> Iterator[BufferPlace]:
     """Neighbouring buffers as one place each."""
-    from glaive.file.places import MOST_PADDING, BufferPlace
+    from glaive.file.layout_values import MOST_PADDING, BufferPlace
 
     start = end = -1
     for place in sorted(places, key=lambda one: one.position):

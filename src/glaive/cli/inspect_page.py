@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
-    from glaive.file.places import BufferPlace, FileLayout, PagePlace
+    from glaive.file.layout_values import BufferPlace, FileLayout, PagePlace
 
 __all__ = ["GROUPS", "page_data", "render_page", "write_page"]
 
@@ -83,7 +83,7 @@ def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
     Lists of buffers are flat: number of the kind, position and size of each. A page is its
     rows, values, bytes in memory (or null), number of its encoding, and its buffers.
     """
-    from glaive.file.places import FileLayout
+    from glaive.file.layout_values import FileLayout
 
     kinds, encodings = _Numbers(), _Numbers()
     dataset: dict[str, Any] | None = None
@@ -107,8 +107,8 @@ def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
             "columns": len(layout.schema),
             "files": layout.num_files,
             "fragments": [
-                [one.id, one.rows, one.deletions.rows if one.deletions else 0]
-                for one in layout.fragments
+                [fragment.id, fragment.rows, fragment.deletions.rows if fragment.deletions else 0]
+                for fragment in layout.fragments
             ],
         }
     groups = list(GROUPS)
@@ -145,8 +145,13 @@ def _file(
         "sections": buffers(layout.sections),
         "gaps": buffers(layout.gaps()),
         "columns": [
-            [one.path, one.type, [page(place) for place in one.pages], buffers(one.buffers)]
-            for one in layout.columns
+            [
+                column.path,
+                column.type,
+                [page(place) for place in column.pages],
+                buffers(column.buffers),
+            ]
+            for column in layout.columns
         ],
     }
 

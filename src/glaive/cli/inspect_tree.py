@@ -14,7 +14,7 @@ from glaive.cli.output import PIPE_WIDTH, human_bytes, human_count
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout, FragmentLayout
-    from glaive.file.places import BufferPlace, ColumnLayout, FileLayout, PagePlace
+    from glaive.file.layout_values import BufferPlace, ColumnLayout, FileLayout, PagePlace
     from glaive.format.describe import EncodingNode
 
 __all__ = ["print_tree"]
@@ -30,7 +30,7 @@ def print_tree(
     layout: FileLayout | DatasetLayout, *, largest: int | None, pages: bool | None
 ) -> None:
     """Print a layout; at most the ``largest`` columns of a file, ``pages`` where few if None."""
-    from glaive.file.places import FileLayout
+    from glaive.file.layout_values import FileLayout
 
     files = [layout] if isinstance(layout, FileLayout) else list(layout.files())
     if pages is None:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BatchUDF": "glaive.dataset.columns.udf",
-    "BlobFile": "glaive.scan.blob_file",
+    "BlobFile": "glaive.scan.blobs.file",
     "Branches": "glaive.dataset.versions.refs",
     "CleanupExplanation": "glaive.dataset.versions.cleanup",
     "CleanupStats": "glaive.dataset.versions.cleanup",
-    "ColumnOrdering": "glaive.scan.ordering",
+    "ColumnOrdering": "glaive.scan.run.compare",
     "Compaction": "glaive.dataset.compaction.optimize",
     "CompactionMetrics": "glaive.dataset.compaction.result",
     "DataFile": "glaive.dataset.fragments.metadata",

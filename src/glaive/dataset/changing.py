@@ -61,7 +61,7 @@ class Changing(Reading):
         Reads the columns of the filter; writes one small file per fragment with such rows.
         """
         from glaive.dataset.rows.delete import delete_where
-        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.retry import with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         count = with_retries(self, lambda at: delete_where(at, predicate), **limits)
@@ -70,7 +70,7 @@ class Changing(Reading):
     def truncate_table(self) -> None:
         """Delete all rows and move this object to the new version; columns stay."""
         from glaive.dataset.rows.delete import truncate
-        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.retry import with_retries
 
         with_retries(self, truncate)
 
@@ -110,9 +110,9 @@ class Changing(Reading):
 
         Notes
         -----
-        The rows are written anew with all columns, at the end of the dataset.
+        The rows are rewritten with all columns, at the end of the dataset.
         """
-        from glaive.dataset.rows.retrying import with_retries
+        from glaive.dataset.rows.retry import with_retries
         from glaive.dataset.rows.update import update_where
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}

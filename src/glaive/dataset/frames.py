@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.format.blobs import is_blob
-from glaive.scan.blob_file import BlobFile
-from glaive.scan.blobs import locate_blobs, select_rows
+from glaive.scan.blobs.column import locate_blobs, select_rows
+from glaive.scan.blobs.file import BlobFile
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
-from glaive.scan.system import ROW_ADDRESS
-from glaive.scan.view import Views
+from glaive.scan.system_columns import ROW_ADDRESS
+from glaive.scan.views import Views
 
 __all__ = ["to_frame"]
 

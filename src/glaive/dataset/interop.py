@@ -217,7 +217,7 @@ class SqlQueryBuilder:
 
 
 class SqlQuery:
-    """A query by SQL. Each run reads the dataset anew."""
+    """A query by SQL. Each run reads the dataset again."""
 
     def __init__(self, sql: str, name: str, table: ArrowDataset, batch_size: int) -> None:
         self._sql = sql

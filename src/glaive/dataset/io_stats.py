@@ -9,10 +9,10 @@ __all__ = ["incremental", "snapshot"]
 
 
 def snapshot(store: ObjectStore) -> IOStats:
-    """Operations and bytes since the dataset was opened or counting began anew."""
+    """Operations and bytes since the dataset was opened or counting started again."""
     return counters_of(store).snapshot()
 
 
 def incremental(store: ObjectStore) -> IOStats:
-    """Operations and bytes since the last call; counting begins anew."""
+    """Operations and bytes since the last call; counting starts again."""
     return counters_of(store).take()

@@ -19,7 +19,7 @@ from glaive.io.stats import IOStats
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 from glaive.table.load import open_latest
 from glaive.table.versions import latest
 
@@ -225,7 +225,7 @@ class OpenedVersion:
         return snapshot(self.store)
 
     def io_stats_incremental(self) -> IOStats:
-        """What was read and written since the last call; counting begins anew."""
+        """What was read and written since the last call; counting starts again."""
         return incremental(self.store)
 
 

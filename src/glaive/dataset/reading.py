@@ -19,7 +19,7 @@ from glaive.scan.take import take
 
 if TYPE_CHECKING:
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
-    from glaive.scan.blob_file import BlobFile
+    from glaive.scan.blobs.file import BlobFile
 
 __all__ = ["Reading"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from glaive.scan.explain import analyze, explain
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import Query, make_query
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 
 __all__ = ["LanceScanner", "Scanner"]
 

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.plan import chain, join
+from glaive.encodings.fetch import chain, join
 from glaive.encodings.protocol import Fetch, PageBytes
-from glaive.encodings.row_runs import RowRuns
+from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.probe import Matches, Probe
+    from glaive.encodings.predicate import Matches, Probe
     from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = [
@@ -187,7 +187,7 @@ class ArrayEncoding(ABC):
         None when there is no quicker way than to read them. The default reads values of
         fixed width, and those of dictionary columns, when the buffers are at hand.
         """
-        from glaive.encodings.probe import array_matches
+        from glaive.encodings.predicate import array_matches
 
         if not source.at_hand or not (probe.any_width or self.coded):
             return None

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.protocol import Fetch, Layer, PageBytes, PageReader
-from glaive.encodings.slots import Validity
 from glaive.errors import CorruptFileError
 
 __all__ = ["SlotValues", "StructuralPlane", "ValuePlane", "part_of", "wrong_structure"]

@@ -39,7 +39,7 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.types import ByteRange, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.probe import Matches, Probe
+    from glaive.encodings.predicate import Matches, Probe
     from glaive.format.pb import encodings21_pb2 as pb
     from glaive.kernels.keep import Gone
     from glaive.kernels.match import WordTest

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.encodings.joined_pages import JoinedPages
+from glaive.encodings.miniblock.joined_pages import JoinedPages
 from glaive.encodings.pages.constant import ConstantPage
 from glaive.encodings.pages.full_zip import FullZipPage
 from glaive.encodings.pages.miniblock import MiniBlockPage

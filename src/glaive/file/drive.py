@@ -1,7 +1,7 @@
 """Drive fetches: read until a result is there.
 
 Codecs only say which bytes they need. Joining the fetches of all columns of a batch before
-reading is what makes one request out of many; see :mod:`glaive.encodings.plan`.
+reading is what makes one request out of many; see :mod:`glaive.encodings.fetch`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from glaive.encodings.plan import chain, join
+from glaive.encodings.fetch import chain, join
 from glaive.encodings.protocol import Fetch
 from glaive.io.store import RangeReader
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
+from glaive.file.extension_columns import PresentedColumns
 from glaive.file.layout import FileLayout, file_layout
 from glaive.file.open import create_writer, open_reader
-from glaive.file.presented import PresentedColumns
 from glaive.file.protocol import BoundColumns, FileReader
-from glaive.file.v2.reader import FileV2
-from glaive.file.v2.writer import FileV2Writer
+from glaive.file.v2.reading.reader import FileV2
+from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
@@ -190,7 +190,9 @@ class LanceFileReader:
     def file_statistics(self) -> FileStatistics:
         """Pages and bytes per physical column."""
         columns = self.metadata().columns
-        return FileStatistics([ColumnStatistics(one.num_pages, one.size) for one in columns])
+        return FileStatistics(
+            [ColumnStatistics(column.num_pages, column.size) for column in columns]
+        )
 
     def _v2(self) -> FileV2:
         if not isinstance(self._file, FileV2):

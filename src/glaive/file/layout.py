@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
 from glaive.errors import UnsupportedFeatureError
+from glaive.file.layout_values import BufferPlace, ColumnLayout, FileLayout, PagePlace
 from glaive.file.legacy.layout import legacy_layout
 from glaive.file.legacy.reader import LegacyFile
-from glaive.file.places import BufferPlace, ColumnLayout, FileLayout, PagePlace
 from glaive.file.protocol import FileReader
 from glaive.file.v2.buffer_kinds import buffer_kinds, count_values
-from glaive.file.v2.reader import FileV2
+from glaive.file.v2.reading.reader import FileV2
 from glaive.format.describe import describe_encoding
 from glaive.format.fields import Field
 from glaive.types import ByteRange, Where

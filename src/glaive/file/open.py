@@ -12,7 +12,7 @@ import pyarrow as pa
 from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.protocol import FileReader, FileWriter
-from glaive.file.v2.container import TAIL_BYTES, Container
+from glaive.file.v2.reading.container import TAIL_BYTES, Container
 from glaive.file.versions import DEFAULT, PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
@@ -20,22 +20,22 @@ from glaive.io.store import ObjectStore
 
 if TYPE_CHECKING:
     from glaive.file.blob_options import BlobOptions
-    from glaive.file.v2.column_options import GivenOptions
+    from glaive.file.v2.writing.column_options import GivenOptions
 
 __all__ = ["check_encoding_options", "create_writer", "open_reader"]
 
 _READERS = {
-    "layouts": "glaive.file.v2.reader:FileV2",
-    "arrays": "glaive.file.v2.arrays_reader:ArraysFile",
-    "planes": "glaive.file.v2.reader:FileV2",
+    "layouts": "glaive.file.v2.reading.reader:FileV2",
+    "arrays": "glaive.file.v2.reading.arrays_reader:ArraysFile",
+    "planes": "glaive.file.v2.reading.reader:FileV2",
 }
 _PAGE_BYTES = 8 * 1024 * 1024
 """Of a page, where nothing is said: larger ones are not made."""
 
 _WRITERS = {
-    "layouts": "glaive.file.v2.writer:FileV2Writer",
-    "arrays": "glaive.file.v2.arrays_writer:ArraysWriter",
-    "planes": "glaive.file.v2.planes_writer:PlanesWriter",
+    "layouts": "glaive.file.v2.writing.writer:FileV2Writer",
+    "arrays": "glaive.file.v2.writing.arrays_writer:ArraysWriter",
+    "planes": "glaive.file.v2.writing.planes_writer:PlanesWriter",
 }
 
 
@@ -174,7 +174,7 @@ def _check_keys(schema: LanceSchema, version: str) -> None:
 def _check_options(
     schema: LanceSchema, version: str, encoding_options: GivenOptions | None
 ) -> None:
-    from glaive.file.v2.column_options import column_options
+    from glaive.file.v2.writing.column_options import column_options
 
     profile = PROFILES[version]
     if not isinstance(profile, LegacyProfile):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.profile import FormatProfile
-from glaive.file.v2.v2_0 import V2_0
-from glaive.file.v2.v2_1 import V2_1
-from glaive.file.v2.v2_2 import V2_2
-from glaive.file.v2.v2_3 import V2_3
+from glaive.file.v2.profiles.v2_0 import V2_0
+from glaive.file.v2.profiles.v2_1 import V2_1
+from glaive.file.v2.profiles.v2_2 import V2_2
+from glaive.file.v2.profiles.v2_3 import V2_3
 
 __all__ = ["DEFAULT", "PROFILES", "Profile", "profile_of_footer", "resolve_version"]
 

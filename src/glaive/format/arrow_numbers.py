@@ -130,7 +130,7 @@ def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArra
     """
     try:
         batches = list(_batches(memoryview(data), name, most, where))
-        parts = [_content(one, where) for one in batches]
+        parts = [_content(batch, where) for batch in batches]
     except (struct.error, pa.ArrowException, OSError) as error:
         raise _unfit(where, "Arrow file", "lengths within the file", error) from error
     return np.concatenate([np.empty(0, np.uint32), *parts])

@@ -97,7 +97,7 @@ class BlobType(pa.ExtensionType):
         shapes = [[(one.name, one.type) for one in part] for part in (fields, fields[:_FEWEST])]
         found: Any = storage_type
         members = list(found) if pa.types.is_struct(found) else []
-        if [(one.name, one.type) for one in members] not in shapes:
+        if [(member.name, member.type) for member in members] not in shapes:
             raise SchemaError(f"blobs are stored as {LOGICAL}, found {storage_type}")
         made = cls.__new__(cls)
         pa.ExtensionType.__init__(made, storage_type, BLOB_V2)

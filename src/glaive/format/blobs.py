@@ -105,7 +105,7 @@ def has_blobs_v2(field: Field) -> bool:
 
 def unfit_members(field: Field) -> str | None:
     """The members of a blob column of the second kind, if they are not those its values have."""
-    found = [(one.name, one.logical_type) for one in field.children]
+    found = [(child.name, child.logical_type) for child in field.children]
     if not field.is_blob_v2 or found in (_MEMBERS, _MEMBERS[:_SHORT]):
         return None
     return ", ".join(f"{name}: {kind}" for name, kind in found) or "none"

@@ -119,8 +119,8 @@ def _wire_metadata(one: file_pb2.Field) -> dict[str, bytes]:
 def fields_to_wire(fields: Sequence[Field]) -> list[file_pb2.Field]:
     """The flat list, depth first."""
     out: list[file_pb2.Field] = []
-    for one in fields:
-        _to_wire(one, -1, out)
+    for field in fields:
+        _to_wire(field, -1, out)
     return out
 
 

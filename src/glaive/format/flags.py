@@ -1,6 +1,6 @@
 """Feature flags: what a dataset uses that not every reader or writer knows.
 
-A manifest has one word of flags for readers and one for writers. Both are made anew from
+A manifest has one word of flags for readers and one for writers. Both are rebuilt from
 the content of each version, but for the few that stay once they are set.
 
 Specification: "Feature flags" in ``docs/format``.

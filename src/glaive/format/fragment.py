@@ -80,8 +80,8 @@ class DataFile:
             There are not as many columns as fields.
         """
         if not self.column_indices and self.version == LEGACY:
-            lowest = min((one for one in self.fields if one >= 0), default=0)
-            return {one: one - lowest for one in self.fields if one >= 0}
+            lowest = min((field for field in self.fields if field >= 0), default=0)
+            return {field: field - lowest for field in self.fields if field >= 0}
         return {one: column for one, column in self._pairs() if one >= 0}
 
     def column_of(self, field_id: int) -> int | None:
@@ -237,7 +237,7 @@ class Fragment:
         deleted = wire.HasField("deletion_file")
         return cls(
             id=wire.id,
-            files=tuple([DataFile.from_wire(one, where) for one in wire.files]),
+            files=tuple([DataFile.from_wire(file, where) for file in wire.files]),
             physical_rows=wire.physical_rows,
             deletion_file=DeletionFile.from_wire(wire.deletion_file) if deleted else None,
             row_ids=wire.inline_row_ids or None,
@@ -252,7 +252,7 @@ class Fragment:
         """Make the wire message."""
         wire = table_pb2.DataFragment(
             id=self.id,
-            files=[one.to_wire() for one in self.files],
+            files=[file.to_wire() for file in self.files],
             physical_rows=self.physical_rows,
         )
         if self.deletion_file is not None:

@@ -85,14 +85,14 @@ class RowValues:
             The sequence cannot be parsed or does not hold ``rows`` values.
         """
         segments = _parse(table_pb2.RowIdSequence, data, where).segments
-        lengths = [segment_length(one, where) for one in segments]
+        lengths = [segment_length(segment, where) for segment in segments]
         _check_rows(sum(lengths), rows, "row ids", where)
         other = {
             at: SegmentValues.of(one, where=where)
             for at, one in enumerate(segments)
             if one.WhichOneof("segment") != "range"
         }
-        starts = np.array([one.range.start for one in segments], np.uint64)
+        starts = np.array([segment.range.start for segment in segments], np.uint64)
         before = np.cumsum([0, *lengths])[:-1].astype(np.uint64)
         return cls(lengths, starts - before, 1, other)
 
@@ -214,7 +214,7 @@ def count_row_ids(data: bytes, *, where: object) -> int:
     if not data:
         return 0
     segments = _parse(table_pb2.RowIdSequence, data, where).segments
-    return sum(segment_length(one, where) for one in segments)
+    return sum(segment_length(segment, where) for segment in segments)
 
 
 def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
@@ -226,7 +226,7 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
         As :func:`decode_row_ids`.
     """
     segments = _parse(table_pb2.RowIdSequence, data, where).segments
-    lengths = [segment_length(one, where) for one in segments]
+    lengths = [segment_length(segment, where) for segment in segments]
     _check_rows(sum(lengths), rows, "row ids", where)
     if len(kept) == rows:
         return data

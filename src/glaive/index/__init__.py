@@ -1,1 +1,1 @@
-"""Secondary indices: what their files hold, and making them anew for rows that moved."""
+"""Secondary indices: what their files hold, and rebuilding them for relocated rows."""

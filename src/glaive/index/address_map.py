@@ -64,7 +64,7 @@ class AddressMap:
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         self.steps = tuple(steps)
-        self.touched = frozenset(one for step in steps for one in step.ids.tolist())
+        self.touched = frozenset(touched for step in steps for touched in step.ids.tolist())
 
     @classmethod
     def of(cls, groups: Groups, where: object = "the rewrite") -> Self:
@@ -176,8 +176,10 @@ def _step(groups: Groups, where: object) -> _Step:
             start += len(offsets)
             tables[fragment.id] = table
     ids = sorted(tables)
-    sizes = np.array([0, *(len(tables[one]) for one in ids)], np.int64)
-    targets = np.concatenate([tables[one] for one in ids]) if ids else np.empty(0, np.uint64)
+    sizes = np.array([0, *(len(tables[fragment_id]) for fragment_id in ids)], np.int64)
+    targets = (
+        np.concatenate([tables[fragment] for fragment in ids]) if ids else np.empty(0, np.uint64)
+    )
     return _Step(np.array(ids, np.uint64), np.cumsum(sizes), targets)
 
 

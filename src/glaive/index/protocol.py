@@ -12,14 +12,14 @@ from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 
-__all__ = ["IndexKind", "Remade"]
+__all__ = ["IndexKind", "RebuiltSegment"]
 
 Entry = table_pb2.IndexMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class Remade:
-    """What the entry of a segment that was made anew says differently.
+class RebuiltSegment:
+    """What the entry of a segment that was rebuilt says differently.
 
     Parameters
     ----------
@@ -49,16 +49,18 @@ class IndexKind:
     marker: ClassVar[str] = ""
     """A file that only this kind has, if any: entries of old writers do not name their kind."""
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
-        """Write the segment anew into ``out``, for rows that moved.
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Rebuild the segment into ``out``, for relocated rows.
 
         Entries of rows that are gone are left out; all others stay. ``out`` collects names
         and sizes of the files; a caller that gets an error removes them.
 
         Returns
         -------
-        Remade or None
-            None where this kind cannot be made anew without the data: its segments then
+        RebuiltSegment or None
+            None where this kind cannot be rebuilt without the data: its segments then
             cover nothing of the new fragments. Kinds that never can inherit this function.
 
         Raises

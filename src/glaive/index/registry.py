@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
-from glaive.table.indices import kind_name
+from glaive.table.index_coverage import kind_name
 
 __all__ = ["index_kind", "index_kinds", "kind_by_files", "kind_of"]
 
@@ -59,4 +59,4 @@ def kind_by_files(names: Iterable[str]) -> IndexKind | None:
     """The kind that has one of these files, and no other kind has it."""
     present = frozenset(names)
     kinds = index_kinds().values()
-    return next((one for one in kinds if one.marker and one.marker in present), None)
+    return next((kind for kind in kinds if kind.marker and kind.marker in present), None)

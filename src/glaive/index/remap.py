@@ -1,4 +1,4 @@
-"""Make the segments anew that hold addresses of rows which moved.
+"""Rebuild the segments that hold addresses of relocated rows.
 
 Specification: "Rows that moved in indices" in ``docs/format/indices.md``.
 """
@@ -21,8 +21,8 @@ from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
-from glaive.table.indices import covered_fragments, holds_addresses
-from glaive.table.reuse import REUSE_INDEX, MovedGroup, followed, moves_before
+from glaive.table.index_coverage import covered_fragments, holds_addresses
+from glaive.table.moved_rows import REUSE_INDEX, MovedGroup, followed, moves_before
 
 __all__ = ["RemappedIndices", "any_holds_addresses", "pinned_fragments", "remap_segments"]
 
@@ -37,7 +37,7 @@ class RemappedIndices:
     Parameters
     ----------
     rewritten
-        Segments that were made anew, as on the wire.
+        Segments that were rebuilt, as on the wire.
     coverage
         Fragments they cover, by uuid, where their entries before did not say.
     writers
@@ -50,13 +50,13 @@ class RemappedIndices:
 
     def discard(self) -> None:
         """Remove the files, if no manifest is going to name them."""
-        for one in self.writers:
-            one.abort()
+        for writer in self.writers:
+            writer.abort()
 
 
 def any_holds_addresses(manifest: Manifest) -> bool:
     """Whether a segment holds row addresses."""
-    return any(_holds_addresses(manifest, one) for one in manifest.indices)
+    return any(_holds_addresses(manifest, index) for index in manifest.indices)
 
 
 def _holds_addresses(manifest: Manifest, entry: Entry) -> bool:
@@ -90,7 +90,7 @@ def pinned_fragments(manifest: Manifest) -> frozenset[int]:
 def remap_segments(
     store: ObjectStore, manifest: Manifest, groups: Sequence[MovedGroup]
 ) -> RemappedIndices:
-    """Write the segments of ``manifest`` anew that hold addresses of rows in these groups.
+    """Rebuild the segments of ``manifest`` that hold addresses of rows in these groups.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def remap_segments(
     A segment with a file that does not exist is left as it is, and so covers nothing of the
     new fragments. Memory: eight bytes per moved row, and one segment.
     """
-    groups = [one for one in groups if one[0]]
+    groups = [group for group in groups if group[0]]
     touched = frozenset(one.id for _, old, _ in groups for one in old)
     entries = [
         one
@@ -182,7 +182,7 @@ def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritte
     entry = segment.entry
     kind = kind_of(entry, () if entry.index_details.type_url else segment.sizes())
     try:
-        remade = None if kind is None else kind.remap(segment, moved, out)
+        rebuilt = None if kind is None else kind.remap(segment, moved, out)
     except DataFileMissingError as error:
         _LOG.warning(
             "Index %r does not cover the compacted fragments any more, for a file of it is "
@@ -192,16 +192,16 @@ def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritte
         )
         out.abort()
         return None
-    if remade is None:
+    if rebuilt is None:
         return None
-    version = entry.index_version if remade.version is None else remade.version
+    version = entry.index_version if rebuilt.version is None else rebuilt.version
     message = Rewritten(new_index_version=version, new_index_files=out.finish())
     message.old_id.CopyFrom(entry.uuid)
     message.new_id.uuid = out.id.bytes
     if entry.HasField("index_details"):
         message.new_index_details.CopyFrom(entry.index_details)
-    if remade.details is not None:
-        message.new_index_details.value = remade.details
+    if rebuilt.details is not None:
+        message.new_index_details.value = rebuilt.details
     return message
 
 

@@ -22,8 +22,8 @@ from glaive.errors import (
 )
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
-from glaive.file.v2.reader import FileV2
-from glaive.file.v2.writer import FileV2Writer
+from glaive.file.v2.reading.reader import FileV2
+from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
@@ -194,7 +194,7 @@ class IndexFile:
     def _bind(self, names: tuple[str, ...]) -> BoundColumns:
         if names not in self._bound:
             self.check(**dict.fromkeys(names))
-            by_name = {one.name: one for one in self._file.schema.fields}
+            by_name = {field.name: field for field in self._file.schema.fields}
             self._bound[names] = self._file.bind([by_name[name] for name in names])
         return self._bound[names]
 
@@ -257,7 +257,7 @@ class Segment:
     def sizes(self) -> dict[str, int]:
         """Names and sizes of its files: as the entry lists them, else as the folder does."""
         if self.entry.files:
-            return {one.path: one.size_bytes for one in self.entry.files}
+            return {file.path: file.size_bytes for file in self.entry.files}
         start = len(self.folder) + 1
         return {one.path[start:]: one.size for one in self.store.walk(self.folder)}
 

@@ -69,7 +69,7 @@ class IoCounters:
             return self._stats()
 
     def take(self) -> IOStats:
-        """The figures as they stand; counting begins anew."""
+        """The figures as they stand; counting starts again."""
         with self._lock:
             stats = self._stats()
             self._read = self._write = (0, 0)

@@ -1,7 +1,7 @@
 """Which words pass a test, without an array of the words: as bits, and as row numbers.
 
 A test on words of 8 to 64 bits is a set of ranges. Signed numbers, floats, dates and single
-values all come down to a few of them (``glaive.encodings.probe``), and so does what is left
+values all come down to a few of them (``glaive.encodings.predicate``), and so does what is left
 of a dictionary: the indices of the entries that pass.
 
 Specification of the packed chunks: "Bit-packing" in ``docs/format/encodings.md``.

@@ -12,7 +12,7 @@ from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import positions, take_physical
-from glaive.scan.view import View
+from glaive.scan.views import View
 
 __all__ = ["RowPlaces", "find_rows", "take_ids"]
 

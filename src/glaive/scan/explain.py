@@ -11,7 +11,7 @@ from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan, plan_searched
 from glaive.scan.query import Query, make_query, statistics
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter

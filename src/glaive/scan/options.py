@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.metrics import ScanStatistics
-from glaive.scan.ordering import ColumnOrdering, orderings
 from glaive.scan.projection import BlobHandling, Columns, column_names
+from glaive.scan.run.compare import ColumnOrdering, orderings
 
 __all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions", "shows_options"]
 

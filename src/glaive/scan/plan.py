@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from glaive.scan.fragment import BoundFragment
+from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange

@@ -19,7 +19,7 @@ from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
 from glaive.format.extension import extended
 from glaive.format.fields import Field, LanceSchema
 from glaive.scan.nullability import may_be_null
-from glaive.scan.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Value

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.io.stats import IOStats, counters_of
-from glaive.scan.execute import as_table, pieces, read_table, rebatch, stream
-from glaive.scan.filtered import Picked, pick
+from glaive.scan.filter.scan import Picked, pick
+from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
-from glaive.scan.ordered import ordered_table
 from glaive.scan.plan import plan_scan
-from glaive.scan.search import Search
-from glaive.scan.system import SYSTEM_COLUMNS
-from glaive.scan.view import View, Views, bare_batch
+from glaive.scan.run.execute import as_table, pieces, read_table, rebatch, stream
+from glaive.scan.run.order import ordered_table
+from glaive.scan.system_columns import SYSTEM_COLUMNS
+from glaive.scan.views import View, Views, bare_batch
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
@@ -75,7 +75,7 @@ class Query:
     def pieces(self, *, coded: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
         """The rows of a scan without filter and order, in the portions that are read.
 
-        For ``coded`` see :func:`glaive.scan.execute.pieces`.
+        For ``coded`` see :func:`glaive.scan.run.execute.pieces`.
         """
         return pieces(self.view, self.options, coded=coded)
 

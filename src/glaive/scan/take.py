@@ -24,9 +24,9 @@ from glaive.config import settings
 from glaive.errors import CapacityError, OptionError, RowIndexError
 from glaive.file.drive import drive_together
 from glaive.io.pool import gather, ordered_map
-from glaive.scan.fragment import BoundFragment
-from glaive.scan.small_takes import take_small
-from glaive.scan.view import View
+from glaive.scan.bound import BoundFragment
+from glaive.scan.small.takes import take_small
+from glaive.scan.views import View
 
 __all__ = ["positions", "take", "take_from", "take_physical"]
 

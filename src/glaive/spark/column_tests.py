@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from glaive.expr import tree
 from glaive.expr.tree import Compare, Literal, Node
-from glaive.spark.seen import Ordered, ordered
+from glaive.spark.shown_values import Ordered, ordered
 
 __all__ = ["ALWAYS", "NEVER", "Column"]
 

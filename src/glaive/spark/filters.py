@@ -5,7 +5,8 @@ are handed back. A filter is taken over only where it keeps exactly the rows tha
 
 * Spark takes all NaN for equal and greater than anything, glaive orders them by their bits.
   Ranges of floats are written so that either gives the same rows.
-* A column that Spark sees converted is compared as it is stored; see :mod:`glaive.spark.seen`.
+* A column that Spark sees converted is compared as it is stored; see
+  :mod:`glaive.spark.shown_values`.
 * A column whose type the user's schema changed, a collated text, an extension type and a value
   computed by the read itself are only tested for nulls.
 
@@ -29,7 +30,7 @@ from glaive.expr.filters import bind_filter
 from glaive.expr.render import render
 from glaive.expr.tree import Node
 from glaive.format.blobs import is_blob
-from glaive.scan.system import SYSTEM_COLUMNS
+from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.spark.column_tests import ALWAYS, NEVER, Column
 from glaive.spark.types import to_spark
 

@@ -87,7 +87,7 @@ def places(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]
     """
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
-    from glaive.scan.system import SYSTEM_COLUMNS
+    from glaive.scan.system_columns import SYSTEM_COLUMNS
 
     schema = dataset.lance_schema
     found: dict[str, tuple[str, ...]] = {}
@@ -108,6 +108,6 @@ def places(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]
 
 def _is_system(name: str, dataset: LanceDataset) -> bool:
     """Whether a name is that of a column that no file has."""
-    from glaive.scan.system import SYSTEM_COLUMNS
+    from glaive.scan.system_columns import SYSTEM_COLUMNS
 
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names

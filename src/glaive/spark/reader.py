@@ -108,7 +108,7 @@ class LanceReader(DataSourceReader):
 
     def _matches_nothing(self, dataset: LanceDataset) -> bool:
         from glaive.expr.filters import bind_filter
-        from glaive.scan.system import SYSTEM_COLUMNS
+        from glaive.scan.system_columns import SYSTEM_COLUMNS
 
         text = self.filter
         if text is None:

@@ -110,7 +110,7 @@ def _filters_are_offered() -> bool:
 
 def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) -> None:
     """Check a schema the user gave: a choice of columns, with types their values convert to."""
-    from glaive.spark.assign import refuse_unassignable
+    from glaive.spark.assignable import refuse_unassignable
     from glaive.spark.types import as_spark_sends
 
     for name in schema.names:

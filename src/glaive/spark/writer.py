@@ -40,7 +40,7 @@ from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.deleting import discard
-from glaive.spark.assign import refuse_unassignable
+from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
 from glaive.spark.types import as_spark_sends, stored_schema

@@ -14,10 +14,10 @@ from glaive.format.paths import manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.dictionaries import embed_dictionaries
-from glaive.table.handlers import put_manifest
+from glaive.table.finish_manifest import stamp
 from glaive.table.operations.clone import Clone
 from glaive.table.protocol import CommitOptions
-from glaive.table.stamp import stamp
+from glaive.table.put_manifest import put_manifest
 from glaive.table.versions import latest, write_hint
 
 __all__ = ["begin_clone", "refuse_dataset"]

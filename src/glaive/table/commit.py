@@ -37,13 +37,13 @@ from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
-from glaive.table.handlers import put_manifest
+from glaive.table.finish_manifest import stamp
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
+from glaive.table.put_manifest import put_manifest
 from glaive.table.recent import remember, state_of
 from glaive.table.registry import read_operation
-from glaive.table.stamp import stamp
 from glaive.table.versions import latest, read_hint, write_hint
 
 __all__ = ["commit_transaction"]

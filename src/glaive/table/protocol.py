@@ -82,7 +82,7 @@ class Conflict:
     reason
         What the other writer did that does not go together with the operation.
     retryable
-        Whether the operation may hold when it is made anew for the newest version.
+        Whether the operation may succeed when it is repeated on the newest version.
     fragments
         Ids of the fragments both change.
     """

@@ -82,7 +82,7 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, count=COUNTS, seed=SEEDS)
     def overwrite(self, turn: int, count: int, seed: int) -> None:
-        """Begin anew with other rows."""
+        """Start again with other rows."""
         ids = range(self.used, self.used + count)
         self.used += count
         rows = self.rows_of(ids, seed)
@@ -279,7 +279,7 @@ class DatasetMachine(Walker):
                 older_than=timedelta(0), **options
             ),
         )
-        left = {one["version"] for one in glaive.dataset(self.place).versions()}
+        left = {version["version"] for version in glaive.dataset(self.place).versions()}
         kept = {max(self.versions), *self.tags.values()}
         expect(kept <= left, f"versions {sorted(kept - left)} are gone")
         self.versions = {version: self.versions[version] for version in left}
@@ -340,7 +340,7 @@ class DatasetMachine(Walker):
         if not self.versions:
             return
         expected = Expected(self.newest, tuple(self.versions), self.tags, self.branches)
-        seen = [check_library(one, self.place, expected) for one in self.libraries]
+        seen = [check_library(library, self.place, expected) for library in self.libraries]
         for one in seen[1:]:
             expect_equal(one.differences(seen[0]), {})
         if self.reference is not None:

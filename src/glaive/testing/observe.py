@@ -36,7 +36,8 @@ class Observed:
     def differences(self, other: Observed) -> dict[str, tuple[Any, Any]]:
         """What is not the same: by name, here and there."""
         pairs = {
-            one.name: (getattr(self, one.name), getattr(other, one.name)) for one in fields(self)
+            field.name: (getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
         }
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -49,15 +50,15 @@ def observed(library: Any, place: str, branches: Iterable[str] = ()) -> Observed
     rows = sorted_rows(opened.to_table(columns=[*names, *system]))
     return Observed(
         version=opened.version,
-        versions=tuple(sorted(one["version"] for one in opened.versions())),
+        versions=tuple(sorted(version["version"] for version in opened.versions())),
         names=names,
         types=tuple(f"{one.type} {one.nullable}" for one in opened.schema),
         rows=[{name: row[name] for name in names} for row in rows],
         row_ids=[{name: row[name] for name in ("id", *system)} for row in rows],
         count=opened.count_rows(),
         fragments=[
-            (one.fragment_id, one.physical_rows, one.num_deletions)
-            for one in opened.get_fragments()
+            (fragment.fragment_id, fragment.physical_rows, fragment.num_deletions)
+            for fragment in opened.get_fragments()
         ],
         config=dict(opened.config()),
         schema_metadata=_texts(opened.schema.metadata),
@@ -78,8 +79,12 @@ def coverage(library: Any, place: str) -> list[tuple[str, tuple[str, ...], tuple
     Those that belong to no column, such as the map of moved rows, are left out.
     """
     return sorted(
-        (one.name, tuple(one.field_names), tuple(sorted(segment.fragment_ids)))
-        for one in library.dataset(place).describe_indices()
-        if one.field_names
-        for segment in one.segments
+        (
+            index.name,
+            tuple(index.field_names),
+            tuple(sorted(segment.fragment_ids)),
+        )
+        for index in library.dataset(place).describe_indices()
+        if index.field_names
+        for segment in index.segments
     )

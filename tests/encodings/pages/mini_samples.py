@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.limits import level_limits
-from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.levels.layers import level_limits
+from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import (
     EncodedChunks,
     EncodedPage,

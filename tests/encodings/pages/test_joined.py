@@ -21,13 +21,13 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
-from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage, Layer, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError
-from glaive.file.v2.bound import Column
+from glaive.file.v2.reading.bound import Column
 from glaive.kernels._tier import Tier, force_tier
 from glaive.types import ByteRange, Where
 

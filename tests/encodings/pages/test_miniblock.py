@@ -28,7 +28,7 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
-from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage, Leaf
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError

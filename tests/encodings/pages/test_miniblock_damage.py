@@ -25,7 +25,7 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.encodings.miniblock_writer import encode_mini_page
+from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage, Fetch, Layer, Leaf
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb

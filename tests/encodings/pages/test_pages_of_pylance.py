@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as Wrapped
 
 from glaive.arrow.build import to_array
-from glaive.encodings.levels import level_plan
+from glaive.encodings.levels.repdef import level_plan
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.number_choice import encode_numbers
-from glaive.encodings.numbers import numbers_of, read_numbers
+from glaive.encodings.integer_sequence import numbers_of, read_numbers
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
@@ -27,6 +26,7 @@ from glaive.encodings.values.general import General
 from glaive.encodings.values.nested_runs import NestedRuns
 from glaive.encodings.values.range import Range
 from glaive.encodings.values.split_strings import SplitStrings
+from glaive.encodings.writing.numbers import encode_numbers
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Where

@@ -14,8 +14,7 @@ from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.build import block_from_array, to_array
 from glaive.arrow.gather import concat_blocks, take_block
 from glaive.arrow.slices import slice_block
-from glaive.encodings.choose import PageOptions, encode_page
-from glaive.encodings.levels import flat_levels
+from glaive.encodings.levels.repdef import flat_levels
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import EncodedPage, Leaf, MiniChunks, PageBytes
 from glaive.encodings.registry import open_page, read_encoding
@@ -23,6 +22,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.packed_struct import PackedStruct
 from glaive.encodings.values.packed_struct_variable import Member, VariablePackedStruct
 from glaive.encodings.values.variable import Variable as Plain
+from glaive.encodings.writing.page import PageOptions, encode_page
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import ByteRange, Where

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings import text_stats
-from glaive.encodings.expand import expand
+from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.text_stats import VariableStats, build_dictionary, dictionary_bytes
 from glaive.encodings.values.dictionary import Dictionary
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
+from glaive.encodings.writing import string_stats
+from glaive.encodings.writing.string_stats import VariableStats, build_dictionary, dictionary_bytes
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.hashing import NumberedStrings, number_strings
@@ -219,7 +219,7 @@ def test_a_quarter_of_the_sample_may_say_enough(
         numbered.append(count)
         return number_strings(strings, count, most, most_bytes)
 
-    monkeypatch.setattr(text_stats, "number_strings", number)
+    monkeypatch.setattr(string_stats, "number_strings", number)
     rows = np.random.default_rng(12).integers(0, distinct, 30_000)
     found = build_dictionary(of([b"value %016d" % row for row in rows]))
     assert (found is not None) is pays

@@ -1,4 +1,4 @@
-"""Full-text indices made by hand: what is made anew, and what is left alone."""
+"""Full-text indices made by hand: what is rebuilt, and what is left alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import Remade
+from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.columns import bytes_array
 from glaive.index.text.form import Form
@@ -85,7 +85,7 @@ def opened(out: SegmentWriter, name: str) -> IndexFile:
 
 def test_documents_tokens_and_postings_that_are_left() -> None:
     segment, out = written()
-    assert Inverted().remap(segment, moved([0, 4, 6, 8]), out) == Remade()
+    assert Inverted().remap(segment, moved([0, 4, 6, 8]), out) == RebuiltSegment()
     documents = opened(out, "part_7_docs.lance")
     assert documents.read().to_pydict() == {
         "_rowid": [(5 << 32) + at for at in range(4)],
@@ -107,7 +107,7 @@ def test_documents_tokens_and_postings_that_are_left() -> None:
 
 def test_documents_of_other_fragments_stay() -> None:
     segment, out = written()
-    assert Inverted().remap(segment, moved([0, 1], fragment=2), out) == Remade()
+    assert Inverted().remap(segment, moved([0, 1], fragment=2), out) == RebuiltSegment()
     for name in ("docs", "tokens", "invert"):
         path = f"part_7_{name}.lance"
         assert opened(out, path).read() == segment.open(path).read()
@@ -141,7 +141,7 @@ def test_documents_ignored_by_fragment_are_not_brought_back() -> None:
     segment, out = written(ignored=BitMap([1]))
     assert Inverted().remap(segment, moved([0]), out) is None
     segment, out = written(ignored=BitMap([3]))
-    assert Inverted().remap(segment, moved([0]), out) == Remade()
+    assert Inverted().remap(segment, moved([0]), out) == RebuiltSegment()
     assert opened(out, "metadata.lance").read() == segment.open("metadata.lance").read()
 
 
@@ -152,7 +152,7 @@ def test_fragments_whose_documents_are_ignored_are_not_listed() -> None:
     segment, out = written(ignored=everywhere)
     tracemalloc.start()
     try:
-        assert Inverted().remap(segment, moved([0]), out) == Remade()
+        assert Inverted().remap(segment, moved([0]), out) == RebuiltSegment()
         assert tracemalloc.get_traced_memory()[1] < 16_000_000
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Vector indices made by hand: what is made anew, what is left alone, and what is damage."""
+"""Vector indices made by hand: what is rebuilt, what is left alone, and what is damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import index_pb2, table_pb2
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import Remade
+from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.uri import open_store
@@ -102,7 +102,7 @@ def opened(out: SegmentWriter, name: str) -> IndexFile:
 
 def test_nodes_that_are_left_have_new_neighbours_and_an_entry() -> None:
     segment, out = written()
-    assert VectorIndex().remap(segment, moved([0, 1, 2, 4, 5]), out) == Remade()
+    assert VectorIndex().remap(segment, moved([0, 1, 2, 4, 5]), out) == RebuiltSegment()
     rows = opened(out, "auxiliary.idx").read()
     assert rows["_rowid"].to_pylist() == [(5 << 32) + at for at in range(5)]
     assert rows["flat"].to_pylist() == [[0, 1], [2, 3], [4, 5], [8, 9], [10, 11]]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from glaive.errors import OptionError
-from glaive.scan.blob_file import BlobFile
-from glaive.scan.blob_place import read_places
-from glaive.scan.blobs import locate_blobs, read_blob_ranges, select_rows
-from glaive.scan.view import Views
+from glaive.scan.blobs.column import locate_blobs, read_blob_ranges, select_rows
+from glaive.scan.blobs.file import BlobFile
+from glaive.scan.blobs.location import read_places
+from glaive.scan.views import Views
 
 __all__ = ["read_blobs", "read_ranges", "take_blobs"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.format.blob_type import Blob, BlobArray, BlobType
-from glaive.scan.blob_file import BlobFile
+from glaive.scan.blobs.file import BlobFile
 
 __all__ = ["Blob", "BlobArray", "BlobFile", "BlobType", "blob_array", "blob_field"]
 

@@ -1,6 +1,6 @@
 """``dataset.add_columns``: new columns from expressions, functions, streams, or without values.
 
-Each fragment gets one more file, with the new columns alone; nothing else is written anew.
+Each fragment gets one more file, with the new columns alone; nothing else is rewritten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
 from glaive.scan.nullability import may_be_null
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import ROW_ADDRESS, ROW_ID
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.table.operations.merge import Merge
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _without_values(snapshot: Snapshot, schema: pa.Schema) -> _Recipe:
     if snapshot.manifest.data_format == LEGACY:
         raise UnsupportedFeatureError(
             "columns without values: a dataset of format 0.1 has none. Give them values, or write "
-            "the dataset anew in a later format."
+            "the dataset again in a later format."
         )
     grown = grow(snapshot.manifest, schema)
     for field in schema:

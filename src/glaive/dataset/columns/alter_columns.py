@@ -23,7 +23,7 @@ from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_NAME
 from glaive.format.manifest import Manifest
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 from glaive.table.operations.project import Project
 from glaive.types import FormatVersion
 
@@ -175,7 +175,7 @@ def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
     chain = dataset.manifest.schema.find(path)
     if any(one.logical_type != "struct" for one in chain[:-1]):
         raise SchemaError(
-            f"column {path!r}: items of lists cannot be made never null; write the column anew"
+            f"column {path!r}: items of lists cannot be made never null; rewrite the column"
         )
     name = ".".join(f"`{one.name}`" for one in chain)
     scanner = Scanner.of(Views(dataset.snapshot), columns=[], filter=f"{name} IS NULL")

@@ -1,4 +1,4 @@
-"""Columns of one fragment in a file of their own: written anew for all of its rows.
+"""Columns of one fragment in a file of their own: rewritten for all of its rows.
 
 A column file covers all physical rows, deleted ones included: their places hold whatever was
 there before, or anything.
@@ -38,7 +38,7 @@ from glaive.io.deleting import discard
 from glaive.scan.deletions import LiveRows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.view import View, Views
+from glaive.scan.views import View, Views
 from glaive.table.dictionaries import load_dictionaries
 
 __all__ = [
@@ -187,7 +187,7 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
             raise UnsupportedFeatureError(
                 f"fragment {fragment.id}: the column with id {lowest} is the first of a "
                 "file of format 0.1, and cannot be replaced alone. Update the rows instead, or "
-                "write the dataset anew in a later format."
+                "write the dataset again in a later format."
             )
         files.append(replace(file, fields=fields))
     return replace(fragment, files=(*files, new))

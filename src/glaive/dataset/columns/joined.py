@@ -17,7 +17,7 @@ from glaive.dataset.writing.source import read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.rowids import check_at_once
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import ROW_ADDRESS, ROW_ID, SystemColumns
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
 
 __all__ = ["Lookup"]
 

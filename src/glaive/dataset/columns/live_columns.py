@@ -23,8 +23,8 @@ from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import SystemColumns
-from glaive.scan.view import View
+from glaive.scan.system_columns import SystemColumns
+from glaive.scan.views import View
 
 __all__ = ["Batches", "Shares", "live_batches", "write_changed", "write_live"]
 

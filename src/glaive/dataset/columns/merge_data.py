@@ -115,7 +115,7 @@ def update_columns(
     Returns
     -------
     tuple
-        The fragment; ids of the fields that are written anew; and the physical rows that got
+        The fragment; ids of the fields that are rewritten; and the physical rows that got
         values, as a roaring bitmap in the portable layout.
     """
     manifest = snapshot.manifest

@@ -184,7 +184,7 @@ class Checkpoint:
         except (pa.ArrowInvalid, StopIteration) as error:
             raise OptionError(
                 f"checkpoint_file {self.path}: the result for fragment {fragment.id} cannot be "
-                f"read ({error}). Delete the file to begin anew."
+                f"read ({error}). Delete the file to start over."
             ) from error
 
     def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:

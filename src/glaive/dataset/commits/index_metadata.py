@@ -10,7 +10,7 @@ from uuid import UUID
 from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 from glaive.table.bitmaps import bitmap_of
-from glaive.table.indices import covered_fragments
+from glaive.table.index_coverage import covered_fragments
 
 __all__ = ["Index", "IndexFile"]
 

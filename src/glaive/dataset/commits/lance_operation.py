@@ -165,7 +165,7 @@ class LanceOperation:
 
     @dataclass
     class RewrittenIndex:
-        """An index made anew for moved rows: uuids before and after, and its details."""
+        """An index rebuilt for moved rows: uuids before and after, and its details."""
 
         old_id: str
         new_id: str

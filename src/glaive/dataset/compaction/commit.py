@@ -14,9 +14,9 @@ from glaive.errors import CommitConflictError, CommitContentionError, OptionErro
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.index.remap import remap_segments
+from glaive.table.moved_rows import reuse_entry
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.reuse import reuse_entry
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion
@@ -29,12 +29,12 @@ def commit_rewrites(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks: two versions, one that reserves ids and one that rewrites.
 
-    Indices that hold addresses of the rows are made anew, unless that is deferred.
+    Indices that hold addresses of the rows are rebuilt, unless that is deferred.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed one of the fragments since; plan anew.
+        Another writer changed one of the fragments since; plan again.
     OptionError
         The results are of different versions, or of the same fragments.
     CorruptFileError, NotLanceError, UnsupportedFeatureError

@@ -54,7 +54,7 @@ class Compaction:
         Raises
         ------
         CommitConflictError
-            Another writer changed one of the fragments since; plan anew.
+            Another writer changed one of the fragments since; plan again.
         """
         defer = CompactionOptions.of(options, {}).defer_index_remap
         manifest, metrics = commit_rewrites(dataset, rewrites, defer_index_remap=defer)
@@ -119,7 +119,7 @@ class DatasetOptimizer:
         Notes
         -----
         Rows keep their order, and their ids where these are stable. Indices that hold row
-        addresses are made anew, or left beside a map of where rows went if that is deferred.
+        addresses are rebuilt, or left beside a map of where rows went if that is deferred.
         Makes two versions.
         """
         given = {

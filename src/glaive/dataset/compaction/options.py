@@ -33,7 +33,7 @@ class CompactionOptions:
         Whether fragments of whose rows a greater share is deleted are candidates.
     defer_index_remap
         Whether indices are left as they are, beside a map of where rows went; otherwise
-        those that hold row addresses are made anew. Not for datasets with stable row ids,
+        those that hold row addresses are rebuilt. Not for datasets with stable row ids,
         where it changes nothing.
     num_threads
         Accepted; the cores decide.
@@ -93,7 +93,7 @@ class CompactionOptions:
             )
         if self.compaction_mode == "force_binary_copy":
             raise OptionError(
-                "compaction_mode 'force_binary_copy': pages are always encoded anew here; choose "
+                "compaction_mode 'force_binary_copy': pages are always re-encoded here; choose "
                 "'try_binary_copy' or 'reencode'"
             )
 

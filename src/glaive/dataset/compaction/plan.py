@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
 from glaive.index.remap import pinned_fragments
-from glaive.table.indices import covered_fragments
-from glaive.table.reuse import REUSE_INDEX, followed
+from glaive.table.index_coverage import covered_fragments
+from glaive.table.moved_rows import REUSE_INDEX, followed
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

@@ -42,7 +42,7 @@ class RewriteResult:
     Parameters
     ----------
     old
-        Fragments whose rows were written anew.
+        Fragments whose rows were rewritten.
     new
         Fragments with these rows; their ids are given by the commit.
     moved
@@ -57,7 +57,7 @@ class RewriteResult:
 
     @property
     def original_fragments(self) -> tuple[FragmentMetadata, ...]:
-        """Fragments whose rows were written anew, as users know them."""
+        """Fragments whose rows were rewritten, as users know them."""
         return tuple(map(FragmentMetadata.of, self.old))
 
     @property

@@ -1,4 +1,4 @@
-"""Carry out one task of a compaction: the live rows of fragments, written anew."""
+"""Carry out one task of a compaction: the live rows of fragments, rewritten."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from glaive.format.rowids import (
 from glaive.index.remap import any_holds_addresses
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.query import make_query
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 from glaive.table.lineage import load_lineage
-from glaive.table.reuse import address_map
+from glaive.table.moved_rows import address_map
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

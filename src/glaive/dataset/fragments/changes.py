@@ -17,7 +17,7 @@ from glaive.errors import RowIndexError
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.scan.session import Session
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -163,7 +163,7 @@ class FragmentChanges:
         Returns
         -------
         tuple
-            The fragment, and ids of the fields written anew, for ``LanceOperation.Update``.
+            The fragment, and ids of the fields rewritten, for ``LanceOperation.Update``.
 
         Notes
         -----
@@ -182,7 +182,7 @@ class FragmentChanges:
         ``None`` when no row would be left; the fragment as it is when none passes.
         """
         from glaive.dataset.scanner import Scanner
-        from glaive.scan.system import ROW_ADDRESS
+        from glaive.scan.system_columns import ROW_ADDRESS
 
         only = (self._stored.id,)
         scanner = Scanner.of(self._views, columns=[ROW_ADDRESS], filter=predicate, fragments=only)

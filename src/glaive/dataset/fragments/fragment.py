@@ -20,9 +20,9 @@ from glaive.scan.options import ScanOptions, shows_options
 from glaive.scan.projection import Columns, column_names
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import ROW_ADDRESS
+from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.take import positions, take
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

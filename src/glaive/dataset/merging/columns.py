@@ -38,7 +38,7 @@ def replace_matched(
     addresses: NDArray[np.uint64],
     source: NDArray[np.int64],
 ) -> tuple[Update, dict[str, int]]:
-    """Write the source's columns anew for the fragments with matched rows.
+    """Rewrite the source's columns for the fragments with matched rows.
 
     Raises
     ------

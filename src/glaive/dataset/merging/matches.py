@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import IsOneOf
 from glaive.dataset.merging.key_values import KeyValues, has_words
 from glaive.dataset.merging.matching import SourceKeys
-from glaive.encodings.word_tests import word_test
+from glaive.encodings.integer_ranges import word_test
 from glaive.expr.filters import Term
 from glaive.expr.tree import Literal
 from glaive.format.flags import Feature
-from glaive.scan.filtered import pick
+from glaive.scan.filter.scan import pick
+from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
-from glaive.scan.search import Search
-from glaive.scan.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET
-from glaive.scan.view import Views
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET
+from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

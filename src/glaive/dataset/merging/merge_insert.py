@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
-from glaive.dataset.rows.retrying import RETRY_TIMEOUT, with_retries
+from glaive.dataset.rows.retry import RETRY_TIMEOUT, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 
@@ -80,7 +80,7 @@ class MergeInsertBuilder:
     def write_mode(self, mode: WriteMode) -> Self:
         """Whether updated rows move (``rewrite_rows``) or columns are replaced in place.
 
-        ``rewrite_columns`` writes the source's columns anew for every fragment with matched
+        ``rewrite_columns`` rewrites the source's columns for every fragment with matched
         rows and leaves the other columns alone; it needs a source without some column, and
         no other clause than an update. ``auto`` moves rows.
         """

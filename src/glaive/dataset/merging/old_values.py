@@ -17,9 +17,9 @@ from glaive.dataset.merging.partial_members import is_partial, keep_members
 from glaive.expr.filters import Filter, bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.scan.addresses import find_rows
-from glaive.scan.system import ROW_ADDRESS, ROW_ID
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.scan.take import take_physical
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

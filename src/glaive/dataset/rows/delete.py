@@ -11,7 +11,7 @@ from glaive.dataset.rows.found_rows import delete_rows, rows_where
 from glaive.errors import OptionError
 from glaive.expr.filters import bind_filter
 from glaive.format.manifest import Manifest
-from glaive.scan.system import SYSTEM_COLUMNS
+from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.table.operations.delete import Delete
 
 if TYPE_CHECKING:

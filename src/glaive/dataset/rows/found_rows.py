@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from glaive.format.fragment import Fragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
-from glaive.scan.view import Views
+from glaive.scan.views import Views
 from glaive.table.deletions import add_deletions
 from glaive.table.protocol import Offsets
 

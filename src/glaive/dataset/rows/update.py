@@ -1,6 +1,6 @@
 """``dataset.update``: rows that a filter picks get new values.
 
-Their old copies are deleted where they are, and the rows are written anew, with all columns,
+Their old copies are deleted where they are, and the rows are rewritten, with all columns,
 into fragments at the end. With stable row ids they keep their ids.
 """
 
@@ -26,8 +26,8 @@ from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
 from glaive.format.manifest import Manifest
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
-from glaive.scan.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from glaive.scan.view import Views
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from glaive.scan.views import Views
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:

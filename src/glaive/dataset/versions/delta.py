@@ -17,8 +17,8 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system import CREATED_AT, ROW_ID, UPDATED_AT
-from glaive.scan.view import Views
+from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
+from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.dataset.opened import OpenedVersion

@@ -21,8 +21,8 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
-from glaive.table.handlers import forget_dataset
 from glaive.table.load import load_manifest, open_latest
+from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
 from glaive.table.root import open_root, plain_store
 from glaive.table.versions import list_versions

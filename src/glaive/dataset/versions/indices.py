@@ -20,8 +20,8 @@ from glaive.format.pb import table_pb2
 from glaive.format.wire import field_numbers
 from glaive.index.address_map import AddressMap
 from glaive.scan.snapshot import Snapshot
-from glaive.table.indices import covered_fragments
-from glaive.table.reuse import REUSE_INDEX, followed, moves_before
+from glaive.table.index_coverage import covered_fragments
+from glaive.table.moved_rows import REUSE_INDEX, followed, moves_before
 
 __all__ = [
     "IndexDescription",

@@ -14,7 +14,7 @@ from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import INDICES, index_file_path
 from glaive.scan.snapshot import Snapshot
 from glaive.table.deletions import load_deletions
-from glaive.table.indices import covered_fragments
+from glaive.table.index_coverage import covered_fragments
 from glaive.table.lineage import load_lineage
 
 __all__ = ["validate_fragment", "validate_version"]
@@ -151,7 +151,7 @@ def _check_indices(snapshot: Snapshot) -> None:
             except ObjectNotFoundError:
                 raise DataFileMissingError(
                     f"the file {snapshot.store.full(path)} of index {index.name!r} is missing. "
-                    "Build the index anew, or restore the file."
+                    "Rebuild the index, or restore the file."
                 ) from None
 
 

@@ -176,7 +176,7 @@ def write_fragments(
     places
         Where the files go in turn; to ``store`` when empty.
     coded
-        Whether text may come with a dictionary, as :func:`glaive.scan.execute.pieces` gives it.
+        Whether text may come with a dictionary, as :func:`glaive.scan.run.execute.pieces` gives it.
 
     Notes
     -----
@@ -200,9 +200,9 @@ def write_fragments(
 
 
 def _fits(piece: Rows, schema: pa.Schema) -> bool:
-    from glaive.file.v2.coded import fits_coded
+    from glaive.file.v2.dictionary_passthrough import fits_with_dictionaries
 
-    return fits_coded(piece, schema)
+    return fits_with_dictionaries(piece, schema)
 
 
 def commit_fragments(

@@ -26,7 +26,7 @@ from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, So
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.list import read_ends, take_ends, write_ends
 from glaive.encodings.compression import Scheme
-from glaive.encodings.plan import chain
+from glaive.encodings.fetch import chain
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CapacityError, CorruptFileError

@@ -25,8 +25,8 @@ from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, So
 from glaive.encodings.arrays.binary import Binary, offset_bits
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.plan import chain, join
-from glaive.encodings.probe import Matches, Probe, array_matches, match_array
+from glaive.encodings.fetch import chain, join
+from glaive.encodings.predicate import Matches, Probe, array_matches, match_array
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError

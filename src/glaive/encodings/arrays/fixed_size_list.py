@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding, Source
-from glaive.encodings.plan import chain
+from glaive.encodings.fetch import chain
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError, UnsupportedFeatureError

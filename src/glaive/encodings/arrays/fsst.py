@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source
 from glaive.encodings.arrays.binary import offset_bits
-from glaive.encodings.plan import chain
+from glaive.encodings.fetch import chain
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError, SchemaError

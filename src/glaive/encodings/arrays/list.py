@@ -18,7 +18,7 @@ import pyarrow as pa
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.plan import chain, join
+from glaive.encodings.fetch import chain, join
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError

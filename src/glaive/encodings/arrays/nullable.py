@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
-from glaive.encodings.plan import join
-from glaive.encodings.probe import Matches, Probe, array_matches
+from glaive.encodings.fetch import join
+from glaive.encodings.predicate import Matches, Probe, array_matches
 from glaive.encodings.protocol import Fetch, PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError

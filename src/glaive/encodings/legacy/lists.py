@@ -12,9 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import as_buffer
+from glaive.encodings.fetch import chain
 from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of
-from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch
 from glaive.errors import CapacityError
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Variable
 from glaive.arrow.buffers import as_buffer, items_of
+from glaive.encodings.fetch import chain
 from glaive.encodings.legacy.pages import Ends, Pages, Spans, adjacent
-from glaive.encodings.plan import chain
 from glaive.encodings.protocol import Fetch
 from glaive.errors import CorruptFileError
 from glaive.kernels.zipped import gather_pieces

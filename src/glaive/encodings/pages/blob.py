@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.buffers import as_buffer, items_of, pack_flags
-from glaive.encodings.limits import read_layers
-from glaive.encodings.plan import chain
+from glaive.encodings.fetch import chain
+from glaive.encodings.levels.layers import read_layers
 from glaive.encodings.protocol import Fetch, Layer, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page, page_layout
-from glaive.encodings.row_runs import join_buffers
+from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import ByteRange, Where

@@ -36,8 +36,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
-from glaive.encodings.limits import LevelLimits, check_levels, level_limits, read_layers
-from glaive.encodings.probe import Matches, Probe, leaf_matches
+from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
+from glaive.encodings.predicate import Matches, Probe, leaf_matches
 from glaive.encodings.protocol import (
     EncodedPage,
     Fetch,

@@ -28,7 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.encodings.limits import level_limits, read_layers
+from glaive.encodings.levels.layers import level_limits, read_layers
 from glaive.encodings.protocol import (
     EncodedPage,
     Fetch,
@@ -39,7 +39,7 @@ from glaive.encodings.protocol import (
     ValueEncoding,
 )
 from glaive.encodings.registry import page_layout, read_encoding
-from glaive.encodings.row_runs import RowRuns, join_buffers
+from glaive.encodings.row_ranges import RowRuns, join_buffers
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.kernels._tier import as_array
 from glaive.kernels.levels import validity_from_levels

@@ -33,14 +33,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.slices import slice_block
-from glaive.encodings.chunk_table import ChunkTable
 from glaive.encodings.memory import page_bytes
-from glaive.encodings.miniblock_chunks import ChunkReader, Items
-from glaive.encodings.miniblock_find import Asked, find_in_chunks, keep_in_chunks
-from glaive.encodings.miniblock_form import MiniBlockForm, joined_kin
-from glaive.encodings.miniblock_levels import NULL_BIT, LevelReader, empty_leaf
-from glaive.encodings.miniblock_lists import ListReader
-from glaive.encodings.probe import Matches, Probe
+from glaive.encodings.miniblock.chunk_table import ChunkTable
+from glaive.encodings.miniblock.chunks import ChunkReader, Items
+from glaive.encodings.miniblock.filter import Asked, find_in_chunks, keep_in_chunks
+from glaive.encodings.miniblock.layout import MiniBlockForm, joined_kin
+from glaive.encodings.miniblock.levels import NULL_BIT, LevelReader, empty_leaf
+from glaive.encodings.miniblock.lists import ListReader
+from glaive.encodings.predicate import Matches, Probe
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import page_layout
 from glaive.errors import RowIndexError
@@ -122,7 +122,7 @@ class MiniBlockPage(PageReader):
     @classmethod
     def join(cls, pages: Sequence[Any]) -> PageReader:
         """Read pages of a list column as one."""
-        from glaive.encodings.joined_pages import JoinedPages
+        from glaive.encodings.miniblock.joined_pages import JoinedPages
 
         return JoinedPages(pages)
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.pages.constant import MAX_INLINE, ConstantPage
 from glaive.encodings.plane_protocol import SlotValues, ValuePlane, wrong_structure
 from glaive.encodings.protocol import Layer, PageBytes, PageReader
 from glaive.encodings.registry import value_plane
-from glaive.encodings.slots import Validity
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 

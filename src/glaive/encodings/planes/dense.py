@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from glaive.encodings.limits import read_layers
+from glaive.encodings.levels.layers import read_layers
 from glaive.encodings.plane_protocol import StructuralPlane, ValuePlane
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import structural_plane

@@ -17,13 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.numbers import read_numbers
-from glaive.encodings.plan import chain
+from glaive.encodings.fetch import chain
+from glaive.encodings.integer_sequence import read_numbers
+from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.plane_protocol import SlotValues, ValuePlane, part_of, wrong_structure
 from glaive.encodings.planes.zipped import open_values
 from glaive.encodings.protocol import Fetch, Layer, Leaf, PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_plane
-from glaive.encodings.slots import Validity
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_buffer
 

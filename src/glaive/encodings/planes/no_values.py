@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.pages.constant import ConstantPage
 from glaive.encodings.plane_protocol import SlotValues, ValuePlane, wrong_structure
 from glaive.encodings.protocol import Layer, PageBytes, PageReader
 from glaive.encodings.registry import value_plane
-from glaive.encodings.slots import Validity
 from glaive.format.pb import encodings21_pb2 as pb
 
 __all__ = ["NoValues"]

@@ -26,8 +26,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.fetch import chain
+from glaive.encodings.levels.sparse import ListSlots, Validity, bitmap_of
+from glaive.encodings.levels.sparse_layout import MAX_SLOTS, LayerForm
 from glaive.encodings.memory import page_bytes
-from glaive.encodings.plan import chain
 from glaive.encodings.plane_protocol import SlotValues, StructuralPlane, ValuePlane, part_of
 from glaive.encodings.protocol import (
     Fetch,
@@ -38,8 +40,6 @@ from glaive.encodings.protocol import (
     Slots,
 )
 from glaive.encodings.registry import structural_plane
-from glaive.encodings.slots import ListSlots, Validity, bitmap_of
-from glaive.encodings.sparse_form import MAX_SLOTS, LayerForm
 from glaive.errors import CorruptFileError, RowIndexError
 
 __all__ = ["Sparse", "SparsePage"]

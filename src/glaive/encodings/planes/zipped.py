@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.fetch import chain
+from glaive.encodings.levels.sparse import Flags, Validity, place_values
 from glaive.encodings.pages.full_zip import FullZipPage
-from glaive.encodings.plan import chain
 from glaive.encodings.plane_protocol import SlotValues, ValuePlane, part_of, wrong_structure
 from glaive.encodings.protocol import Fetch, Layer, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import value_plane
-from glaive.encodings.slots import Flags, Validity, place_values
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23

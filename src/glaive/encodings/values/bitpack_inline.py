@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.bitpack import (

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.stats import WORD_BITS, fixed_width
+from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels.bitpack import chunk_widths, pack_out_of_line, unpack_out_of_line
 from glaive.types import Where

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.stats import fixed_width
+from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.bytesplit import WORD_BITS, join_bytes, split_bytes, take_bytes
 from glaive.types import Where

@@ -18,7 +18,7 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.stats import FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.types import Where
 

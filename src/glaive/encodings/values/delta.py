@@ -16,11 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.numbers import numbers_of
+from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.stats import fixed_width
 from glaive.encodings.values.range import check_number_bits
+from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.types import Where
@@ -93,7 +93,7 @@ class Delta(ValueEncoding):
                 later[first] = False
                 sums[later] = deltas
                 np.cumsum(sums, out=sums)
-                # Blocks begin anew: take back what those before them added up to.
+                # Blocks restart: take back what those before them added up to.
                 sums -= np.repeat(sums[first], counts[filled])
         sums += np.array(self.base, sums.dtype)
         return FixedWidth(as_buffer(sums), self.bits, total)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.numbers import numbers_of
+from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError

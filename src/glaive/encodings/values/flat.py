@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.stats import FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array
 from glaive.kernels.flat import join_bits, take_flat

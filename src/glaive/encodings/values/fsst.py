@@ -20,8 +20,8 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.variable import Variable, one_string, strings_of
+from glaive.encodings.writing.string_stats import VariableStats
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
 from glaive.kernels.fsst_search import TextTest, search_chunks

@@ -26,7 +26,7 @@ from glaive.arrow.blocks import Block, Variable
 from glaive.encodings.compression import Scheme, compress, decompress
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.row_runs import join_buffers
+from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels._tier import as_array
 from glaive.kernels.zipped import gather_pieces

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.compression import decompress
-from glaive.encodings.numbers import Numbers, numbers_of
+from glaive.encodings.integer_sequence import Numbers, numbers_of
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
-from glaive.encodings.stats import WORD_BITS, fixed_width
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
+from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.types import Where

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.row_runs import join_buffers
+from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels._tier import allocate, as_array
 from glaive.kernels.zipped import gather_pieces

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.stats import fixed_width
+from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.types import Where

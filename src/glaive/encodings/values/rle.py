@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.stats import WORD_BITS, FixedStats, fixed_width
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.nested_runs import NestedRuns, block_parts
+from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
-from glaive.encodings.numbers import numbers_of
+from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
 from glaive.kernels._tier import as_buffer

@@ -27,8 +27,8 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.text_stats import VariableStats
 from glaive.encodings.values.split_strings import SplitStrings
+from glaive.encodings.writing.string_stats import VariableStats
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.build import all_null
 from glaive.arrow.conditions import Condition
+from glaive.encodings.fetch import join
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.legacy.pruning import may_pass
 from glaive.encodings.legacy.statistics import PageBounds
-from glaive.encodings.plan import join
-from glaive.encodings.probe import Probe, array_matches, probe_entries, probe_for
+from glaive.encodings.predicate import Probe, array_matches, probe_entries, probe_for
 from glaive.encodings.protocol import Fetch
 from glaive.errors import RowIndexError
 from glaive.file.drive import drive

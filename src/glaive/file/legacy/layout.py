@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.file.layout_values import BufferPlace, ColumnLayout, FileLayout, PagePlace
 from glaive.file.legacy.nodes import offset_bits, plain_bits
 from glaive.file.legacy.reader import LegacyFile, number_ids
-from glaive.file.places import BufferPlace, ColumnLayout, FileLayout, PagePlace
 from glaive.format.describe import EncodingNode
 from glaive.format.fields import Field
 from glaive.kernels._tier import as_array
@@ -92,7 +92,7 @@ def _column(
     rows = np.diff(reader.batches)
     items = _items(reader, field, where)
     if field.logical_type == "struct" or pa.types.is_null(field.arrow_type):
-        pages = [_page(EncodingNode("none"), int(one), int(one), []) for one in rows]
+        pages = [_page(EncodingNode("none"), int(row), int(row), []) for row in rows]
     else:
         pages = _pages(reader, field, table, rows, where)
     return ColumnLayout(

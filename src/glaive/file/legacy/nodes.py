@@ -21,12 +21,12 @@ import pyarrow as pa
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.buffers import items_of, pack_flags
 from glaive.arrow.build import all_null, leaf_bits, list_array, to_array
+from glaive.encodings.fetch import chain, join
 from glaive.encodings.legacy.dictionary import keys_into
 from glaive.encodings.legacy.lists import ListParts, read_lists
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.legacy.plain import read_plain
 from glaive.encodings.legacy.var_binary import read_var_binary
-from glaive.encodings.plan import chain, join
 from glaive.encodings.protocol import Fetch
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import Field
@@ -129,7 +129,9 @@ class _Struct(Node):
     members: tuple[Node, ...]
 
     def read(self, spans: Spans) -> Step:
-        return join([one.read(spans) for one in self.members], partial(self._finish, spans.total))
+        return join(
+            [member.read(spans) for member in self.members], partial(self._finish, spans.total)
+        )
 
     def _finish(self, rows: int, members: list[pa.Array]) -> pa.Array:
         return pa.Array.from_buffers(self.kind, rows, [None], 0, children=members)

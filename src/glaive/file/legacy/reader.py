@@ -45,7 +45,7 @@ Int64s = NDArray[np.int64]
 
 def number_ids(ids: Iterable[int]) -> dict[int, int]:
     """Row of the page table by field id: rows count from the lowest id of the file."""
-    known = sorted(one for one in ids if one >= 0)
+    known = sorted(field_id for field_id in ids if field_id >= 0)
     return {one: one - known[0] for one in known}
 
 
@@ -208,13 +208,13 @@ class LegacyFile:
         where = Where(self.path)
         bound = [
             LegacyField(
-                one,
-                open_node(one, pages, items, where),
+                field,
+                open_node(field, pages, items, where),
                 self.batches,
                 self.reader,
-                partial(self.page_bounds, one.id),
+                partial(self.page_bounds, field.id),
             )
-            for one in fields
+            for field in fields
         ]
         return LegacyColumns(bound, self.num_rows, self.reader)
 
@@ -227,7 +227,7 @@ class LegacyFile:
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> None:
         """Read those rows of a page table that are not known yet; one request."""
         with self._lock:
-            wanted = sorted({one for one in numbers if (table, one) not in self._tables})
+            wanted = sorted({number for number in numbers if (table, number) not in self._tables})
             if not wanted or not batches:
                 empty = np.zeros((0, 2), np.int64)
                 self._tables.update({(table, one): empty for one in wanted})

@@ -286,8 +286,8 @@ class LegacyFileWriter:
 
 def _measured(fields: tuple[Field, ...]) -> Iterator[Field]:
     """Fields with statistics: at the top level and within structs, not within lists."""
-    for one in fields:
-        if one.logical_type == "struct":
-            yield from _measured(one.children)
-        elif not one.children and has_statistics(one.arrow_type):
-            yield one
+    for field in fields:
+        if field.logical_type == "struct":
+            yield from _measured(field.children)
+        elif not field.children and has_statistics(field.arrow_type):
+            yield field

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from glaive.encodings.protocol import PageReader
 from glaive.encodings.touched import Places, read_first, touched
-from glaive.file.v2.bound import Column
+from glaive.file.v2.reading.bound import Column
 from glaive.io.mapping import announce
 
 __all__ = ["announce_rows"]

@@ -21,15 +21,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.dictionaries import has_dictionary
-from glaive.encodings.alike_pages import AlikeChunks, AlikeValues, alike
+from glaive.encodings.miniblock.alike_pages import AlikeChunks, AlikeValues, alike
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Fetch, Leaf, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import GlaiveError
-from glaive.file.v2.coded import can_be_coded, coded_array
-from glaive.file.v2.columns import Node, column_tree
-from glaive.file.v2.container import parse_page_layout
-from glaive.file.v2.unshred import unshred, unshred_flat
+from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
+from glaive.file.v2.reading.columns import Node, column_tree
+from glaive.file.v2.reading.container import parse_page_layout
+from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, FileFooter
@@ -105,7 +105,7 @@ def read_small_files(
         As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
     coded
         Whether text keeps the dictionaries of its pages, joined to one; see
-        :mod:`glaive.file.v2.coded`.
+        :mod:`glaive.file.v2.dictionary_passthrough`.
 
     Returns
     -------
@@ -245,11 +245,13 @@ class SmallBatch:
         # The items of dictionaries stay apart where they are part of the result.
         alone = has_dictionary(node.type)
         codes = [
-            -1 if one.kin is None or (alone and one.items) else kins.setdefault(one.kin, len(kins))
-            for one in pages
+            -1
+            if page.kin is None or (alone and page.items)
+            else kins.setdefault(page.kin, len(kins))
+            for page in pages
         ]
         code = np.array(codes)[which]
-        if not (coded and can_be_coded(node.type) and len(kins) == 1 and min(codes) == 0):
+        if not (coded and can_pass_through(node.type) and len(kins) == 1 and min(codes) == 0):
             self._check_room([(pages, which)])
         ranges = [page.ranges for page in pages]
         done: list[tuple[Numbers, pa.Array]] = []
@@ -263,7 +265,7 @@ class SmallBatch:
             kin_of = [pages[at].kin or kin for at in which[files].tolist()]
             leaf = kin.read(self.data, starts, places[:, :, 1], self.rows[files], kin_of)
             all_of_it = coded and len(files) == len(which)
-            array = coded_array(node, leaf, _WHERE) if all_of_it else None
+            array = dictionary_array(node, leaf, _WHERE) if all_of_it else None
             done.append((files, unshred_flat(node, leaf, _WHERE) if array is None else array))
         if len(done) == 1 and len(done[0][0]) == len(which):
             return [done[0][1]]

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.alike_pages import AlikeValues
-from glaive.encodings.miniblock_form import MiniBlockForm
+from glaive.encodings.miniblock.alike_pages import AlikeValues
+from glaive.encodings.miniblock.layout import MiniBlockForm
+from glaive.encodings.miniblock.taken_pages import TakenPages, take_values
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import Fetch, Leaf
-from glaive.encodings.taken_pages import TakenPages, take_values
 from glaive.errors import GlaiveError
-from glaive.file.v2.columns import Node, column_tree
+from glaive.file.v2.reading.columns import Node, column_tree
+from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.file.v2.small_files import NotAlikeError, SmallBatch, SmallPage, are_usual
-from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.format.field import Field
 from glaive.format.wire import DecodeError
 from glaive.io.together import Together
@@ -77,7 +77,7 @@ def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
     """A field without lists and structs: pages of one kin at once, then the others."""
     pages, which = batch.column(node)
     kins: dict[object, int] = {}
-    code = np.array([kins.setdefault(_kin(one), len(kins)) for one in pages])[which]
+    code = np.array([kins.setdefault(_kin(page), len(kins)) for page in pages])[which]
     done: list[tuple[Numbers, pa.Array]] = []
     for kin, number in kins.items():
         chosen = np.flatnonzero(code[file] == number)

@@ -2366,7 +2366,7 @@ class FragmentReuseIndexDetails(_message.Message):
     """---------------------------------------------------------------- rows that moved
 
     What the entry "__lance_frag_reuse" of the index section holds: where rows went that a
-    compaction moved, for indices that were not made anew.
+    compaction moved, for indices that were not rebuilt.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

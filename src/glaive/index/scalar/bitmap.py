@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
@@ -31,13 +31,15 @@ class Bitmap(IndexKind):
     newest: ClassVar[int] = 0
     marker: ClassVar[str] = LOOKUP
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
-        """Write the sets anew, without values that no row has any more."""
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Rebuild the sets, without values that no row has any more."""
         return remap_bitmaps(segment, moved, out)
 
 
-def remap_bitmaps(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade:
-    """Write the sets of a segment anew, and that of rows whose list is null if it has one."""
+def remap_bitmaps(segment: Segment, moved: AddressMap, out: SegmentWriter) -> RebuiltSegment:
+    """Rebuild the sets of a segment, and that of rows whose list is null if it has one."""
     lookup = segment.open(LOOKUP)
     lookup.check(keys=None, bitmaps=pa.binary())
     rows = lookup.read(["keys", "bitmaps"])
@@ -57,7 +59,7 @@ def remap_bitmaps(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Re
         },
         buffers=_nulls(lookup, moved),
     )
-    return Remade()
+    return RebuiltSegment()
 
 
 def _kept(lookup: IndexFile) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """BLOOMFILTER: a filter for the values of each stretch of rows.
 
-Specification: "Kinds that are not made anew" in ``docs/format/indices.md``.
+Specification: "Kinds that are not rebuilt" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.rows_left import rows_left
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
@@ -32,13 +32,15 @@ class BTree(IndexKind):
     newest: ClassVar[int] = 1
     marker: ClassVar[str] = LOOKUP
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
-        """Write the pages without rows that are gone, and their bounds anew."""
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Rebuild the pages without deleted rows, and their bounds."""
         lookup = segment.open(LOOKUP)
         if lookup.metadata.get("range_partitioned", "false") != "false":
             raise UnsupportedFeatureError(
                 f"{lookup.path}: this version of glaive does not make B-trees of several "
-                "ranges anew; drop the index, compact, and build it again"
+                "ranges again; drop the index, compact, and build it again"
             )
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
         pages = segment.open(PAGES)
@@ -50,7 +52,7 @@ class BTree(IndexKind):
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
         out.write(PAGES, left)
         out.write(LOOKUP, _bounds(left["values"], per_page, lookup), metadata=lookup.metadata)
-        return Remade()
+        return RebuiltSegment()
 
 
 def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Table:

@@ -1,6 +1,6 @@
 """FM: where runs of bytes occur in the texts of a column.
 
-Specification: "Kinds that are not made anew" in ``docs/format/indices.md``.
+Specification: "Kinds that are not rebuilt" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind, kind_by_files
 from glaive.index.segment import Segment, SegmentWriter
 
@@ -23,7 +23,9 @@ class JsonPath(IndexKind):
     name: ClassVar[str] = "json"
     newest: ClassVar[int] = 0
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
         """Have the other kind do it."""
         kind = kind_by_files(segment.sizes())
         if kind is None:

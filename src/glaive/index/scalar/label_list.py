@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.bitmap import remap_bitmaps
 from glaive.index.segment import Segment, SegmentWriter
@@ -23,6 +23,8 @@ class LabelList(IndexKind):
     name: ClassVar[str] = "labellist"
     newest: ClassVar[int] = 1
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
-        """Write the sets anew, without items that no row has any more."""
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Rebuild the sets, without items that no row has any more."""
         return remap_bitmaps(segment, moved, out)

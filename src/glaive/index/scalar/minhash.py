@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.rows_left import rows_left
 from glaive.index.segment import Segment, SegmentWriter
@@ -35,8 +35,10 @@ class MinHash(IndexKind):
     newest: ClassVar[int] = 0
     marker: ClassVar[str] = SIGNATURES
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
-        """Write the texts that are left, and their bands with the texts numbered anew."""
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Write the remaining texts, and their bands with the texts renumbered."""
         texts = segment.open(SIGNATURES)
         texts.check(_rowid=pa.uint64(), signature=None)
         rows = texts.read()
@@ -69,4 +71,4 @@ class MinHash(IndexKind):
             metadata={**metadata, COUNT: str(left.num_rows)},
             buffers={PAGE_TABLE: lasts.astype("<u8").tobytes()},
         )
-        return Remade()
+        return RebuiltSegment()

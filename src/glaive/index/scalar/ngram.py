@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.rowsets import remap_sets
 from glaive.index.segment import Segment, SegmentWriter
@@ -37,8 +37,10 @@ class NGram(IndexKind):
     newest: ClassVar[int] = 0
     marker: ClassVar[str] = POSTINGS
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
-        """Write the sets anew; runs that no row has any more keep an empty one."""
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Rebuild the sets; runs that no row has any more keep an empty one."""
         file = segment.open(POSTINGS)
         file.check(tokens=pa.uint32(), posting_list=pa.binary())
         rows = file.read(["tokens", "posting_list"])
@@ -47,7 +49,7 @@ class NGram(IndexKind):
         found = _remap(stored, moved, file.path)
         lists = pa.chunked_array([pa.array(found, pa.binary())])
         out.write(POSTINGS, pa.table([rows["tokens"], lists], schema=rows.schema))
-        return Remade()
+        return RebuiltSegment()
 
 
 def _remap(sets: Sequence[bytes], moved: AddressMap, where: str) -> list[bytes]:
@@ -62,8 +64,8 @@ def _remap(sets: Sequence[bytes], moved: AddressMap, where: str) -> list[bytes]:
     rest: list[BitMap64] = []
 
     def numbers() -> Iterator[Addresses]:
-        for one in sets:
-            bitmap = _decode(one, where)
+        for row_set in sets:
+            bitmap = _decode(row_set, where)
             rest.append(bitmap - rewritten)
             yield np.asarray((bitmap & known).to_array(), dtype=np.uint64)
 

@@ -43,7 +43,7 @@ def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = 
     if not bitmap:
         raise UnsupportedFeatureError(
             f"{where}: a set of all rows of fragment {fragment}, whatever they are, is not "
-            "made anew here; drop the index, compact, and build it again"
+            "rebuilt here; drop the index, compact, and build it again"
         )
     return offsets_of(bitmap, where, below) | np.uint64(fragment << 32)
 
@@ -109,8 +109,8 @@ def remap_rowsets(sets: Sequence[bytes], moved: AddressMap, where: object) -> li
     rest: list[dict[int, bytes]] = []
 
     def rewritten() -> Iterator[Addresses]:
-        for one in sets:
-            entries = dict(_entries(one, where))
+        for row_set in sets:
+            entries = dict(_entries(row_set, where))
             rest.append({at: bits for at, bits in entries.items() if at not in moved.touched})
             parts = [
                 _addresses(at, bits, where, moved.rows_of(at))
@@ -144,9 +144,9 @@ def remap_sets(sets: Iterable[Addresses], moved: AddressMap) -> Iterator[Address
     """
     waiting: list[Addresses] = []
     rows = 0
-    for one in sets:
-        waiting.append(one)
-        rows += len(one)
+    for row_set in sets:
+        waiting.append(row_set)
+        rows += len(row_set)
         if rows >= _AT_ONCE:
             yield from _together(waiting, moved)
             waiting, rows = [], 0
@@ -155,7 +155,7 @@ def remap_sets(sets: Iterable[Addresses], moved: AddressMap) -> Iterator[Address
 
 
 def _together(sets: Sequence[Addresses], moved: AddressMap) -> list[Addresses]:
-    lengths = np.array([len(one) for one in sets])
+    lengths = np.array([len(row_set) for row_set in sets])
     found, kept = moved.apply(np.concatenate(sets))
     owner = np.repeat(np.arange(len(sets)), lengths)[kept]
     found = found[kept]

@@ -1,6 +1,6 @@
 """RTREE: bounding boxes of geometries, in a tree.
 
-Specification: "Kinds that are not made anew" in ``docs/format/indices.md``.
+Specification: "Kinds that are not rebuilt" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["RTree"]
 
 @index_kind
 class RTree(IndexKind):
-    """Bounding boxes. No reader makes them anew for rows that moved."""
+    """Bounding boxes. No reader rebuilds them for relocated rows."""
 
     name: ClassVar[str] = "rtree"
     newest: ClassVar[int] = 0

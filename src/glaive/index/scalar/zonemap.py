@@ -1,6 +1,6 @@
 """ZONEMAP: least and greatest value of each stretch of rows.
 
-Specification: "Kinds that are not made anew" in ``docs/format/indices.md``.
+Specification: "Kinds that are not rebuilt" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations

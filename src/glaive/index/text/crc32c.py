@@ -44,12 +44,12 @@ def masked_crc32c(data: Bytes) -> int:
         bits = table[bits & np.uint32(255)] ^ (bits >> np.uint32(8))
     moved = [int(one) for one in bits]
     total = 0
-    for one in sums.tolist():
+    for part in sums.tolist():
         shifted = 0
         for bit in range(32):
             if total >> bit & 1:
                 shifted ^= moved[bit]
-        total = shifted ^ one
+        total = shifted ^ part
     total ^= _ONES
     rotated = (total >> 15) | (total << 17) & _ONES
     return (rotated + 0xA282EAD8) & _ONES

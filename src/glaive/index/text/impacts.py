@@ -57,8 +57,8 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Ele
     of_block = np.repeat(np.arange(lists), blocks.of_list)
     of_group = np.repeat(np.arange(lists), groups)
     order = np.argsort(np.concatenate([2 * of_block, 2 * of_group + 1]), kind="stable")
-    sizes = np.concatenate([np.diff(one.offsets) for one in elements])
-    data = np.concatenate([one.data for one in elements])
+    sizes = np.concatenate([np.diff(element.offsets) for element in elements])
+    data = np.concatenate([element.data for element in elements])
     starts = np.cumsum(sizes) - sizes
     moved = data[spread(starts[order], sizes[order])]
     offsets = np.concatenate([[0], np.cumsum(sizes[order])])
@@ -72,7 +72,7 @@ def _best(pairs: _Pairs) -> _Pairs:
     # By set, the most frequent first, then the shortest: as one number each, which sorts fast.
     keys = np.sort(pairs.of << 40 | (_MOST - pairs.frequencies) << 8 | pairs.codes)
     of, frequencies, codes = keys >> 40, _MOST - (keys >> 8 & _MOST), keys & 255
-    # Each set lies below the one before it, so that the minimum begins anew.
+    # Each set lies below the one before it, so that the minimum starts again.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)
     better[1:] = low[1:] < low[:-1]

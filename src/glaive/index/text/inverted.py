@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.form import read_form
@@ -32,7 +32,9 @@ class Inverted(IndexKind):
     newest: ClassVar[int] = 3
     marker: ClassVar[str] = METADATA
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
         """Take documents that are gone out of all partitions."""
         if not segment.has(METADATA):
             return None
@@ -49,7 +51,7 @@ class Inverted(IndexKind):
             if not remap_partition(segment, f"part_{number}", form, moved, out):
                 out.abort()
                 return None
-        return Remade()
+        return RebuiltSegment()
 
 
 def _partitions(file: IndexFile) -> list[int]:
@@ -60,7 +62,7 @@ def _partitions(file: IndexFile) -> list[int]:
     except (ValueError, RecursionError) as error:
         raise _corrupt("partitions", str(error), file) from error
     numbers = found if isinstance(found, list) else [found]
-    good = all(isinstance(one, int) and one >= 0 for one in numbers)
+    good = all(isinstance(number, int) and number >= 0 for number in numbers)
     if not good or len(set(numbers)) != len(numbers):
         raise _corrupt("partitions", text[:80], file)
     return numbers
@@ -77,9 +79,9 @@ def _ignores_any(file: IndexFile, fragments: Iterable[int]) -> bool:
 
     sought, found = BitMap(fragments), False
     bitmaps: list[Any] = file.read([_IGNORED])[_IGNORED].to_pylist()
-    for one in bitmaps:
+    for bitmap in bitmaps:
         try:
-            found |= bool(one) and sought.intersect(BitMap.deserialize(one))
+            found |= bool(bitmap) and sought.intersect(BitMap.deserialize(bitmap))
         except (ValueError, IndexError, TypeError) as error:
             raise _corrupt(_IGNORED, str(error), file) from error
     return found

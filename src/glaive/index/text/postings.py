@@ -157,7 +157,7 @@ def _tails(data: Bytes, begins: Ints, ends: Ints, counts: Ints, form: Form, wher
 
 
 def _summed(deltas: Ints, sizes: Ints) -> Ints:
-    """Running sums that begin anew after each of ``sizes`` numbers."""
+    """Running sums that restart after each of ``sizes`` numbers."""
     sums = np.cumsum(deltas)
     ends = np.cumsum(sizes)
     before = np.concatenate([[0], sums])[ends - sizes]

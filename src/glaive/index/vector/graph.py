@@ -115,7 +115,7 @@ class Graphs:
         numbers, lists, distances = columns
         offsets = lists.offsets.to_numpy().astype(np.int64) if len(rows) else np.zeros(1, np.int64)
         neighbors, far = lists.flatten(), distances.flatten()
-        if any(one.null_count for one in (*columns, neighbors, far)):
+        if any(column.null_count for column in (*columns, neighbors, far)):
             raise _corrupt("nulls", self.file.path)
         level = Level(
             numbers.to_numpy().astype(np.int64),

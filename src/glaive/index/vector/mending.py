@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 def without_nodes(
     header: Header, levels: list[Level], kept: Mask, vectors: Floats, *, dot: bool
 ) -> tuple[str, list[Level]]:
-    """Levels with the vectors that are kept, which are numbered anew.
+    """Levels with the vectors that are kept, which are renumbered.
 
     Parameters
     ----------

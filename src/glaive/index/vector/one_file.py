@@ -15,7 +15,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import Remade
+from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.kernels._tier import as_array
 
@@ -28,7 +28,7 @@ _LENGTH = struct.Struct("<I")
 
 def remap_one_file(
     segment: Segment, name: str, moved: AddressMap, out: SegmentWriter
-) -> Remade | None:
+) -> RebuiltSegment | None:
     """Take rows that are gone out of the partitions of an index of product codes.
 
     ``None`` for what is not such an index.
@@ -72,7 +72,7 @@ def remap_one_file(
     tail = _TAIL.pack(position, *_VERSION, b"LANC")
     body = np.concatenate(parts).tobytes() if parts else b""
     out.put(name, [body, _LENGTH.pack(len(message)), message, tail])
-    return Remade()
+    return RebuiltSegment()
 
 
 def _described(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:
@@ -101,5 +101,5 @@ def _described(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]
             where=path,
         )
     index = parse(index_pb2.Index(), data[start : start + size], "description", path)
-    stages = [one.WhichOneof("stage") for one in index.vector_index.stages]
+    stages = [stage.WhichOneof("stage") for stage in index.vector_index.stages]
     return (index if stages == ["ivf", "pq"] else None), position

@@ -66,7 +66,7 @@ class Storage:
         kind: Any = self.type_of(found[0]) if len(found) == 1 else pa.null()
         good = pa.types.is_fixed_size_list(kind) and kind.list_size > 0
         of_bytes = good and (found[0] == PLAIN or kind.value_type == pa.uint8())
-        if not of_bytes or not all(_has_fixed_width(self.type_of(one)) for one in names):
+        if not of_bytes or not all(_has_fixed_width(self.type_of(name)) for name in names):
             raise CorruptFileError(
                 "columns of a vector index",
                 expected=f"{ADDRESSES} and codes of one kind",
@@ -120,7 +120,7 @@ class Storage:
             inner = pa.types.is_fixed_size_list(rows[name].type)
             chunks: list[Any] = rows[name].chunks
             nulls = rows[name].null_count
-            nulls += sum(one.flatten().null_count for one in chunks) if inner else 0
+            nulls += sum(chunk.flatten().null_count for chunk in chunks) if inner else 0
             if nulls:
                 raise CorruptFileError(
                     f"column {name!r} of an index",
@@ -139,7 +139,7 @@ class Storage:
         if special is not None:
             name, keep = special
             codes = bytes_of(rows[name])
-            parts = [keep(codes[one], mask[one]) for one in partitions]
+            parts = [keep(codes[partition], mask[partition]) for partition in partitions]
             left = with_bytes(left, name, np.concatenate(parts or [codes[:0]]))
         return left
 

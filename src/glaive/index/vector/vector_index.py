@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, Remade
+from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFileWriter, Segment, SegmentWriter
 from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
@@ -44,7 +44,9 @@ class VectorIndex(IndexKind):
     newest: ClassVar[int] = 2
     marker: ClassVar[str] = INDEX
 
-    def remap(self, segment: Segment, moved: AddressMap, out: SegmentWriter) -> Remade | None:
+    def remap(
+        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
         """Take rows that are gone out of their partitions and graphs; the model stays."""
         if not segment.has(CODES):
             return remap_one_file(segment, INDEX, moved, out)
@@ -60,11 +62,11 @@ class VectorIndex(IndexKind):
         if GRAPHS not in index.metadata:
             out.copy(segment, INDEX)
             _write_codes(storage, found, kept, out, None)
-            return Remade()
+            return RebuiltSegment()
         graphs = _GraphWriter(Graphs(index, len(storage.partitions)), storage, out)
         _write_codes(storage, found, kept, out, graphs)
         graphs.finish()
-        return Remade()
+        return RebuiltSegment()
 
 
 def _write_codes(
@@ -116,7 +118,7 @@ def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
 
 def _batches(storage: Storage) -> Iterator[tuple[int, int]]:
     """Partitions to be read at once, so that they take little memory or are alone."""
-    row = sum(storage.bytes_of_row(one) for one in storage.file.schema.names)
+    row = sum(storage.bytes_of_row(name) for name in storage.file.schema.names)
     limit = max(1, _BATCH_BYTES // max(1, row))
     bounds, first = storage.partitions.bounds, 0
     while first < len(bounds) - 1:
@@ -127,7 +129,7 @@ def _batches(storage: Storage) -> Iterator[tuple[int, int]]:
 
 
 class _GraphWriter:
-    """Writes graphs anew, one partition after the other."""
+    """Rebuilds graphs, one partition after the other."""
 
     def __init__(self, graphs: Graphs, storage: Storage, out: SegmentWriter) -> None:
         self._graphs, self._storage, self._out = graphs, storage, out
@@ -150,7 +152,7 @@ class _GraphWriter:
             return graphs.texts[partition], rows
         header = graphs.header(partition)
         levels = graphs.levels(rows, header, len(kept))
-        if not any(kept[one.ids].any() for one in levels):
+        if not any(kept[level.ids].any() for level in levels):
             raise CorruptFileError(
                 f"graph of partition {partition} of an index",
                 expected="a node for each vector",
@@ -165,7 +167,7 @@ class _GraphWriter:
 
     def finish(self) -> None:
         """Write the file."""
-        bounds = np.cumsum([0, *(len(one) for one in self._rows)])
+        bounds = np.cumsum([0, *(len(row) for row in self._rows)])
         partitions: Partitions = self._graphs.partitions.with_bounds(bounds)
         self._out.write(
             INDEX,

@@ -12,8 +12,8 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of, edit_fragments, mark_file_versions, new_fragments
-from glaive.table.others import conflict_on, tightens, unknown
+from glaive.table.concurrent_changes import conflict_on, tightens, unknown
+from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 

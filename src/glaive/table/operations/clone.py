@@ -16,9 +16,9 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of
-from glaive.table.indices import encode_indices
-from glaive.table.others import unknown
+from glaive.table.concurrent_changes import unknown
+from glaive.table.fragment_ids import copy_of
+from glaive.table.index_coverage import encode_indices
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.registry import operation
 

@@ -15,15 +15,15 @@ from glaive.format.index_section import check_entry
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of
-from glaive.table.indices import encode_indices, prune, rewritten_under
-from glaive.table.others import (
+from glaive.table.concurrent_changes import (
     changed_fragments,
     changes_columns,
     conflict_on,
     replaced_fields,
     unknown,
 )
+from glaive.table.fragment_ids import copy_of
+from glaive.table.index_coverage import encode_indices, prune, rewritten_under
 from glaive.table.protocol import (
     CommitOptions,
     Conflict,

@@ -13,9 +13,7 @@ from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of, drop_dead_files, edit_fragments, mark_changed
-from glaive.table.indices import encode_indices, prune
-from glaive.table.others import (
+from glaive.table.concurrent_changes import (
     changes_columns,
     conflict_on,
     overlap,
@@ -24,6 +22,8 @@ from glaive.table.others import (
     tightens,
     unknown,
 )
+from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, mark_changed
+from glaive.table.index_coverage import encode_indices, prune
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 

@@ -13,8 +13,9 @@ from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of, edit_fragments, settled
-from glaive.table.others import changes_columns, conflict_on, overlap, unknown
+from glaive.table.concurrent_changes import changes_columns, conflict_on, overlap, unknown
+from glaive.table.fragment_ids import copy_of, edit_fragments, settled
+from glaive.table.merge_deletions import rebase_deletions, shared_deletions
 from glaive.table.protocol import (
     CommitOptions,
     Conflict,
@@ -24,7 +25,6 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
-from glaive.table.unite import rebase_deletions, shared_deletions
 
 __all__ = ["Delete"]
 

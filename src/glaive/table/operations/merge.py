@@ -14,16 +14,16 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import (
+from glaive.table.columns import set_columns
+from glaive.table.concurrent_changes import conflict_on, sets_metadata, unknown
+from glaive.table.fragment_ids import (
     copy_of,
     mark_changed,
     mark_file_versions,
     new_fragments,
     put_fragments,
 )
-from glaive.table.columns import set_columns
-from glaive.table.indices import encode_indices, keep_relevant
-from glaive.table.others import conflict_on, sets_metadata, unknown
+from glaive.table.index_coverage import encode_indices, keep_relevant
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 

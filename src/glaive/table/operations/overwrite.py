@@ -17,9 +17,9 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of, mark_file_versions, new_fragments, put_fragments
+from glaive.table.concurrent_changes import unknown
 from glaive.table.configuration import changed_config
-from glaive.table.others import unknown
+from glaive.table.fragment_ids import copy_of, mark_file_versions, new_fragments, put_fragments
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.registry import operation
 from glaive.types import FormatVersion

@@ -12,10 +12,10 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of, drop_dead_files
 from glaive.table.columns import set_columns
-from glaive.table.indices import encode_indices, keep_relevant
-from glaive.table.others import conflict_on, unknown
+from glaive.table.concurrent_changes import conflict_on, unknown
+from glaive.table.fragment_ids import copy_of, drop_dead_files
+from glaive.table.index_coverage import encode_indices, keep_relevant
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 

@@ -12,8 +12,8 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of
-from glaive.table.others import conflict_on, unknown
+from glaive.table.concurrent_changes import conflict_on, unknown
+from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 

@@ -16,14 +16,15 @@ from glaive.format.index_section import check_uuid
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import (
+from glaive.table.concurrent_changes import conflict_on, overlap, unknown
+from glaive.table.fragment_ids import (
     check_fragment_id,
     copy_of,
     edit_fragments,
     mark_file_versions,
 )
-from glaive.table.indices import encode_indices, remap, rewritten_under
-from glaive.table.others import conflict_on, overlap, unknown
+from glaive.table.index_coverage import encode_indices, remap, rewritten_under
+from glaive.table.moved_rows import followed, on_top
 from glaive.table.protocol import (
     CommitOptions,
     Conflict,
@@ -33,7 +34,6 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
-from glaive.table.reuse import followed, on_top
 
 __all__ = ["Rewrite", "RewriteGroup"]
 
@@ -67,12 +67,12 @@ class Rewrite(TableOperation):
     groups
         What is replaced by what.
     rewritten_indices
-        Indices made anew for the new row addresses, as on the wire.
+        Indices rebuilt for the new row addresses, as on the wire.
     reuse_index
         Entry that maps old row addresses to new ones, if indices are left as they are. It is
         not part of the message.
     coverage
-        Fragments that indices made anew cover, by uuid, where their entries before did not
+        Fragments that indices rebuilt cover, by uuid, where their entries before did not
         say. Not part of the message either.
     """
 

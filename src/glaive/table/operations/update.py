@@ -1,6 +1,6 @@
 """Update: rows that moved to new fragments, or columns replaced in place.
 
-Rows that are updated one by one are deleted where they were and written anew, with rows that
+Rows that are updated one by one are deleted where they were and rewritten, with rows that
 are only inserted behind them. A column that is replaced for whole fragments gets new files.
 
 Specification: "Update" in ``docs/format``.
@@ -19,7 +19,9 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
-from glaive.table.assign import (
+from glaive.table.bitmaps import offsets_of
+from glaive.table.concurrent_changes import changes_columns, conflict_on, overlap, tightens, unknown
+from glaive.table.fragment_ids import (
     copy_of,
     edit_fragments,
     mark_changed,
@@ -27,10 +29,9 @@ from glaive.table.assign import (
     new_fragments,
     settled,
 )
-from glaive.table.bitmaps import offsets_of
-from glaive.table.indices import encode_indices, follow_moved, prune
+from glaive.table.index_coverage import encode_indices, follow_moved, prune
 from glaive.table.key_filter import may_share_keys
-from glaive.table.others import changes_columns, conflict_on, overlap, tightens, unknown
+from glaive.table.merge_deletions import rebase_deletions, shared_deletions
 from glaive.table.protocol import (
     CommitOptions,
     Conflict,
@@ -42,7 +43,6 @@ from glaive.table.protocol import (
 )
 from glaive.table.registry import operation
 from glaive.table.rowids import created_at
-from glaive.table.unite import rebase_deletions, shared_deletions
 
 __all__ = ["Update"]
 

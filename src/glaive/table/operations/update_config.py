@@ -15,10 +15,10 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.assign import copy_of
 from glaive.table.columns import set_columns
+from glaive.table.concurrent_changes import conflict_on, sets_metadata, unknown
 from glaive.table.configuration import changed_config, same_keys, set_entries
-from glaive.table.others import conflict_on, sets_metadata, unknown
+from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 

@@ -1,0 +1,1 @@
+"""Repetition and definition levels, and what stands for them in sparse pages."""

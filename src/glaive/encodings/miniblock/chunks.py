@@ -1,0 +1,194 @@
+"""Chunks of a mini-block page into values: headers, value buffers, dictionary indices."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.encodings.miniblock.layout import MiniBlockForm
+from glaive.encodings.protocol import MiniChunks
+from glaive.errors import CorruptFileError
+from glaive.kernels._tier import as_array, as_buffer
+from glaive.kernels.chunks import ChunkHeaders, parse_headers
+from glaive.types import Where
+
+__all__ = ["ChunkReader", "Items", "ValuePieces"]
+
+
+class ValuePieces(NamedTuple):
+    """Value piece p of chunk i lies at ``starts[p, i]`` and has ``sizes[p, i]`` bytes."""
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+class Items(NamedTuple):
+    """The dictionary of a page, or of several pages, one after the other.
+
+    Chunk i has indices below ``limits[i]``, counted from item ``bases[i]`` on; both are None
+    for a single page, where all chunks have indices below ``total``.
+    """
+
+    block: Block
+    total: int
+    bases: NDArray[np.int64] | None = None
+    limits: NDArray[np.int64] | None = None
+
+    def of(self, ids: slice | NDArray[np.int64]) -> Items:
+        """The same for some of the chunks."""
+        if self.bases is None or self.limits is None:
+            return self
+        return Items(self.block, self.total, self.bases[ids], self.limits[ids])
+
+
+class ChunkReader:
+    """Parses headers and decodes values of any chunks of one page."""
+
+    __slots__ = ("_form", "_where")
+
+    def __init__(self, form: MiniBlockForm, where: Where) -> None:
+        self._form = form
+        self._where = where
+
+    def header(self, data: pa.Buffer, start: int, size: int) -> tuple[int, list[tuple[int, int]]]:
+        """Return one chunk's level count, and ``(start, size)`` of each piece.
+
+        The scalar form of :meth:`headers`, for the few chunks where arrays cost more.
+        """
+        form = self._form
+        if form.header.size <= size and start + size <= data.size:
+            levels, *lengths = form.header.unpack_from(data, start)
+            position, end = start + form.header_room, start + size
+            pieces = []
+            for length in lengths:
+                pieces.append((position, length))
+                position += (length + 7) & ~7
+            if position <= end:
+                return levels, pieces
+        raise CorruptFileError(
+            "mini-block chunk header",
+            expected=f"a header and {form.pieces} buffers within {size} bytes",
+            found="sizes that add up to more",
+            where=f"{self._where}, chunk at byte {start}",
+        )
+
+    def headers(
+        self, data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> ChunkHeaders:
+        """Parse the headers of the chunks at ``starts``; every piece lies in its chunk."""
+        form = self._form
+        if len(starts) == 1:
+            levels, pieces = self.header(data, starts.item(0), sizes.item(0))
+            places = np.array(pieces, np.int64)
+            return ChunkHeaders(np.array([levels]), places[:, :1], places[:, 1:])
+        return parse_headers(
+            data,
+            starts,
+            sizes,
+            level_pieces=form.level_pieces,
+            value_pieces=form.pieces - form.level_pieces,
+            value_width=form.value_width,
+            where=self._where,
+        )
+
+    def pieces_of(self, headers: ChunkHeaders) -> ValuePieces:
+        """The pieces that are no levels."""
+        first = self._form.level_pieces
+        return ValuePieces(headers.starts[first:], headers.sizes[first:])
+
+    def decode(
+        self,
+        data: pa.Buffer,
+        pieces: ValuePieces,
+        counts: NDArray[np.int64],
+        items: Items | None,
+    ) -> Block:
+        """All values of the chunks, in order; ``items`` are :meth:`Items.of` these chunks."""
+        chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
+        block = self._form.value.decode_mini(chunks)
+        if items is None:
+            return block
+        return self._resolve(block, items, counts)
+
+    def pick(
+        self,
+        data: pa.Buffer,
+        pieces: ValuePieces,
+        counts: NDArray[np.int64],
+        items: Items | None,
+        slot: NDArray[np.int64],
+        index: NDArray[np.int64],
+    ) -> Block:
+        """Value ``index[i]`` of chunk ``slot[i]`` for every i."""
+        chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
+        block = self._form.value.take_mini(chunks, slot, index)
+        return block if items is None else self._resolve(block, items.of(slot), None)
+
+    def pick_one(
+        self,
+        data: pa.Buffer,
+        pieces: list[tuple[int, int]],
+        count: int,
+        items: Items | None,
+        index: int,
+    ) -> Block:
+        """Value ``index`` of the one chunk with these pieces and ``count`` values."""
+        form = self._form
+        values = pieces[form.level_pieces :]
+        block = form.value.take_one(data, values, count, index, self._where)
+        return block if items is None else self._resolve(block, items, None)
+
+    def _resolve(self, block: Block, items: Items, counts: NDArray[np.int64] | None) -> Dictionary:
+        """Tie indices to the dictionary; they are checked here and trusted later.
+
+        ``items`` is for all values, or has one item per chunk of ``counts`` values, or, when
+        that is None, one per value.
+        """
+        if not isinstance(block, FixedWidth) or block.bits not in (8, 16, 32, 64):
+            raise self._beyond(items.total, f"a block of {type(block).__name__}")
+        if not block.count:
+            return Dictionary(block, items.block, 0)
+        indices = as_array(block.values, f"<u{block.bits // 8}")[: block.count]
+        if items.bases is None or items.limits is None:
+            top = indices.item(0) if block.count == 1 else int(indices.max())
+            if top >= items.total:
+                raise self._beyond(items.total, f"index {top}")
+            return Dictionary(block, items.block, block.count)
+        # As wide as needed to count the items of all dictionaries.
+        bits = max(block.bits, 32 if items.total > 1 << block.bits else 0)
+        moved = np.empty(block.count, f"<u{bits // 8}")
+        if counts is None:
+            bad = indices.astype(np.uint64) >= items.limits.astype(np.uint64)
+            if bad.any():
+                at = int(np.argmax(bad))
+                raise self._beyond(int(items.limits[at]), f"index {indices[at]}")
+            np.add(indices, items.bases.astype(moved.dtype), out=moved)
+        else:
+            # Neighbouring chunks share a dictionary: as many steps as there are pages.
+            firsts = np.flatnonzero(np.diff(items.bases, prepend=-1))
+            values = np.append(0, np.cumsum(counts))
+            ends = np.append(values[firsts[1:]], values[-1]).tolist()
+            for begin, end, base, limit in zip(
+                values[firsts].tolist(),
+                ends,
+                items.bases[firsts].tolist(),
+                items.limits[firsts].tolist(),
+                strict=True,
+            ):
+                top = int(indices[begin:end].max(initial=0))
+                if top >= limit:
+                    raise self._beyond(limit, f"index {top}")
+                np.add(indices[begin:end], moved.dtype.type(base), out=moved[begin:end])
+        return Dictionary(FixedWidth(as_buffer(moved), bits, block.count), items.block, block.count)
+
+    def _beyond(self, limit: int, found: str) -> CorruptFileError:
+        return CorruptFileError(
+            "dictionary indices",
+            expected=f"unsigned numbers below {limit}",
+            found=found,
+            where=self._where,
+        )

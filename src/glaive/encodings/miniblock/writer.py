@@ -1,0 +1,146 @@
+"""Write mini-block pages: values and levels into chunks, with the tables that find them.
+
+The value encoding decides how many values a chunk holds. Levels are then cut to match: a
+chunk's levels end with its last visible one, and whatever invisible entries follow begin the
+next chunk.
+
+Specification: "Mini-block pages" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.encodings.levels.layers import level_limits
+from glaive.encodings.miniblock.chunk_table import MAX_CHUNK_LEVELS, chunk_words, repetition_index
+from glaive.encodings.protocol import EncodedChunks, EncodedPage, Layer, ValueEncoding
+from glaive.encodings.writing.levels import choose_level_encoding
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.chunks import assemble_chunks
+
+__all__ = ["encode_mini_page"]
+
+Levels = NDArray[np.uint16]
+Piece = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+MAX_LEVEL_BYTES = (1 << 16) - 1
+"""Bytes of a chunk's levels at most: their size has 16 bits."""
+
+_MAX_CHUNK_BYTES = {2: 1 << 15, 4: 1 << 31}
+"""Bytes of a chunk at most, by the width of a chunk word."""
+
+
+def encode_mini_page(  # noqa: PLR0913  # what a page consists of
+    values: Block,
+    encoding: ValueEncoding,
+    rep: Levels | None,
+    definition: Levels | None,
+    layers: tuple[Layer, ...],
+    rows: int,
+    *,
+    dictionary: tuple[Block, ValueEncoding] | None = None,
+    large_chunks: bool,
+    level_runs: bool,
+) -> EncodedPage | None:
+    """Encode one page.
+
+    Parameters
+    ----------
+    values
+        One value per visible entry, at least one; with a dictionary, the indices.
+    encoding
+        How the values are encoded.
+    rep, definition
+        Levels, one per entry; None where the page has none. With ``rep`` the first entry
+        starts a row.
+    layers
+        Inner-most first.
+    rows
+        Rows of the page.
+    dictionary
+        The items, and how they are encoded.
+    large_chunks, level_runs
+        What the format version allows; see ``FormatProfile``.
+
+    Returns
+    -------
+    EncodedPage or None
+        None when a chunk would have more levels or bytes than its tables can say: write
+        fewer rows per page, or a full-zip page.
+    """
+    if isinstance(values, Dictionary):
+        values = values.indices
+    if not values.count:
+        raise ValueError("a mini-block page holds at least one value; write a constant page")
+    width = 4 if large_chunks else 2
+    chunks = encoding.encode_mini(values)
+    limits = level_limits(layers)
+    cuts = _cut_levels(chunks, rep, definition, limits.visible_def)
+    levels = np.diff(cuts)
+    if int(levels.max()) > MAX_CHUNK_LEVELS or _too_large(chunks, width):
+        return None
+    layout = pb.MiniBlockLayout(
+        value_compression=encoding.to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        num_buffers=len(chunks.buffers),
+        repetition_index_depth=int(rep is not None),
+        num_items=values.count,
+        has_large_chunk=large_chunks,
+    )
+    pieces: list[Piece] = []
+    for stream, field in ((rep, layout.rep_compression), (definition, layout.def_compression)):
+        if stream is not None:
+            codec = choose_level_encoding(stream, levels, runs=level_runs)
+            field.CopyFrom(codec.to_wire())
+            words: Any = np.ascontiguousarray(stream)
+            block = FixedWidth(pa.py_buffer(words), 16, len(stream))
+            encoded = codec.encode_blocks(block, levels)
+            pieces.append((encoded.data, encoded.sizes))
+    if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):
+        return None
+    data, sizes = assemble_chunks(
+        levels if pieces else np.zeros_like(levels),
+        pieces,
+        list(zip(chunks.buffers, chunks.sizes, strict=True)),
+        value_width=width,
+    )
+    if int(sizes.max()) > _MAX_CHUNK_BYTES[width]:
+        return None
+    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = [
+        chunk_words(chunks.counts, sizes, width).view(np.uint8),
+        data,
+    ]
+    if dictionary is not None:
+        items, codec = dictionary
+        layout.dictionary.CopyFrom(codec.to_wire())
+        layout.num_dictionary_items = items.count
+        buffers.append(codec.encode_blocks(items, np.array([items.count], np.int64)).data)
+    if rep is not None:
+        buffers.append(repetition_index(rep, cuts, limits.max_rep).view(np.uint8))
+    return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
+
+
+def _cut_levels(
+    chunks: EncodedChunks, rep: Levels | None, definition: Levels | None, visible_def: int
+) -> NDArray[np.int64]:
+    """Entries at which the chunks begin, and the number of all entries as the last."""
+    cuts = np.zeros(len(chunks.counts) + 1, np.int64)
+    np.cumsum(chunks.counts, out=cuts[1:])
+    stream = rep if rep is not None else definition
+    if stream is None:
+        return cuts
+    if definition is not None and rep is not None and int(definition.max()) > visible_def:
+        visible = np.flatnonzero(definition <= visible_def)
+        cuts[1:-1] = visible[cuts[1:-1] - 1] + 1
+    cuts[-1] = len(stream)
+    return cuts
+
+
+def _too_large(chunks: EncodedChunks, width: int) -> bool:
+    """Whether a value buffer is too large for its size in the chunk header."""
+    return any(int(sizes.max()) >= 1 << 8 * width for sizes in chunks.sizes)

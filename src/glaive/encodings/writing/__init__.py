@@ -1,0 +1,1 @@
+"""The choice of the cheapest encoding, one file per kind of data."""

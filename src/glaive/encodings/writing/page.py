@@ -1,0 +1,306 @@
+"""Pick the layout and the encoding of a page, and encode it.
+
+The order of questions: is there any value at all, are they all the same, does a dictionary
+pay, is the widest value small enough for mini-blocks; then the encoding with the fewest
+estimated bytes wins, and among equals the one that is cheaper to decode.
+
+Specification: "Writer choices" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
+from glaive.arrow.buffers import number_array
+from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
+from glaive.encodings.compression import Scheme
+from glaive.encodings.levels.repdef import Levels, flat_levels
+from glaive.encodings.miniblock.writer import encode_mini_page
+from glaive.encodings.options import AUTOMATIC, EncodingOptions
+from glaive.encodings.pages.constant import encode_constant_page
+from glaive.encodings.pages.full_zip import encode_full_zip_page
+from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.values.fixed_size_list import FixedSizeList
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.writing.dictionary import choose_dictionary
+from glaive.encodings.writing.fixed_stats import FixedStats
+from glaive.encodings.writing.fixed_width import fixed_encoding
+from glaive.encodings.writing.levels import choose_level_encoding
+from glaive.encodings.writing.packed_struct import encode_packed_page
+from glaive.encodings.writing.runs import with_packed_runs
+from glaive.encodings.writing.small_pages import (
+    MINIBLOCK_MAX_VALUE,
+    MOST_TINY,
+    encode_tiny_page,
+    plain_page,
+)
+from glaive.encodings.writing.string_stats import VariableStats
+from glaive.encodings.writing.symbol_table import PageSymbols
+from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
+from glaive.errors import SchemaError
+
+__all__ = ["PageOptions", "encode_few", "encode_page", "single_value"]
+
+SMALL_CHUNK_VALUE = 3 * 1024
+LARGE_CHUNK_VALUE = 16 * 1024 * 1024
+"""Bytes; wider values go to full-zip pages even when mini-blocks are asked for: eight of
+them may have to fit a chunk, which has 32 KiB before 2.2."""
+
+_SCALAR_SAMPLE = 64
+"""Values looked at before a whole page is compared with one value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOptions:
+    """What the format version allows; see ``FormatProfile``."""
+
+    large_chunks: bool
+    scalar_constants: bool
+    compressed_constant_levels: bool
+    dictionary_bits: frozenset[int]
+    level_runs: bool
+    dictionary_compression: Scheme | None
+    packed_runs: bool = False
+
+
+def encode_few(
+    array: pa.Array, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    """Encode the values of a column without lists and structs if they are a few.
+
+    What :func:`encode_page` would make of them; ``None`` when there is something to choose.
+    """
+    rows = len(array)
+    if rows > MOST_TINY or not _is_free(wanted):
+        return None
+    plain = plain_page(array)
+    if plain is not None:
+        return plain
+    return _tiny(array, flat_levels(rows, validity_flags(array)), rows, options, wanted)
+
+
+def _tiny(
+    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    if not _is_free(wanted):
+        return None
+    return encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
+
+
+def _is_free(wanted: EncodingOptions) -> bool:
+    return wanted.structural_encoding is None and wanted.minichunk_size is None
+
+
+def encode_page(
+    array: pa.Array,
+    levels: Levels,
+    rows: int,
+    options: PageOptions,
+    wanted: EncodingOptions = AUTOMATIC,
+    symbols: PageSymbols | None = None,
+) -> EncodedPage | None:
+    """Encode the visible values of a leaf and their levels as one page.
+
+    Parameters
+    ----------
+    wanted
+        What the author of the column asks for.
+    symbols
+        FSST symbols that the pages of the column share.
+
+    Returns
+    -------
+    EncodedPage or None
+        None when the page has more levels than its layout can hold: cut it in two.
+    """
+    tiny = _tiny(array, levels, rows, options, wanted)
+    if tiny is not None:
+        return tiny
+    if _nothing_valid(array, levels):
+        return _constant(None, levels, rows, options)
+    if options.scalar_constants:
+        scalar = single_value(array)
+        if scalar is not None:
+            return _constant(scalar, levels, rows, options)
+    block = block_from_array(array)
+    if isinstance(block, Struct):
+        large, runs = options.large_chunks, options.level_runs
+        return encode_packed_page(
+            block, array.type, levels, rows, wanted, large_chunks=large, level_runs=runs
+        )
+    stats = VariableStats.of(block, symbols) if isinstance(block, Variable) else None
+    dictionary = None
+    if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
+        permitted, scheme = options.dictionary_bits, options.dictionary_compression
+        dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
+    if dictionary is not None:
+        whole = dictionary.block
+        items = (whole.items, dictionary.items)
+        page = _mini_page(whole.indices, dictionary.indices, items, levels, rows, options)
+        if page is not None or rows > 1:
+            return page
+    widest = stats.longest if stats is not None else _width(array.type)
+    bare = isinstance(block, FixedList) and not widest  # validity and no values
+    if not bare and _in_chunks(widest, options, wanted):
+        encoding = _mini_encoding(block, stats, array.type, wanted, options)
+        if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
+            return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
+        page = _mini_page(block, encoding, None, levels, rows, options)
+        if page is None and wanted.minichunk_size is not None:
+            # Its levels do not fit chunks that large.
+            wanted = replace(wanted, minichunk_size=None)
+            return encode_page(array, levels, rows, options, wanted, symbols)
+        if page is not None or rows > 1:
+            return page
+    return encode_full_zip_page(
+        block,
+        _zip_encoding(block, stats, array.type, wanted),
+        layers=levels.layers,
+        rows=rows,
+        rep=levels.rep,
+        definition=levels.definition,
+    )
+
+
+def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bool:
+    """Whether values go to mini-blocks: small ones do, unless something else is asked for."""
+    if wanted.structural_encoding == "miniblock":
+        return widest <= (LARGE_CHUNK_VALUE if options.large_chunks else SMALL_CHUNK_VALUE)
+    return widest < MINIBLOCK_MAX_VALUE and wanted.structural_encoding != "fullzip"
+
+
+def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
+    """No visible value, or none that is not null."""
+    if len(array) == 0 or array.null_count == len(array):
+        return True
+    return levels.definition is not None and bool(levels.definition.all())
+
+
+def single_value(array: pa.Array) -> Block | None:
+    """The one value that all non-null values are equal to, bit for bit; None if they differ."""
+    kind = array.type
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        return None
+    first = 0
+    if array.null_count:
+        first = pc.index(array.is_valid(), pa.scalar(True)).as_py()  # a value
+    bits = _as_bits(array)
+    one, last = bits[first], bits[-1]
+    if last.is_valid and not last.equals(one):
+        return None
+    step = max(1, len(bits) // _SCALAR_SAMPLE)
+    sample = bits.take(number_array(np.arange(0, len(bits), step)))
+    for values in (sample, bits):
+        if pc.all(pc.equal(values, one)).as_py() is False:
+            return None
+    return block_from_array(array.slice(first, 1))
+
+
+def _as_bits(array: pa.Array) -> pa.Array:
+    """Floats as unsigned integers, so that NaN equals itself and -0.0 is not 0.0."""
+    if not pa.types.is_floating(array.type):
+        return array
+    return array.view({16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[array.type.bit_width])
+
+
+def _constant(value: Block | None, levels: Levels, rows: int, options: PageOptions) -> EncodedPage:
+    rep, definition = levels.rep, levels.definition
+    if value is None and levels.layers == (Layer.NULLABLE_ITEM,):
+        return encode_constant_page(layers=levels.layers, rows=rows)
+    rep_encoding = def_encoding = None
+    if value is None and options.compressed_constant_levels:
+        rep_encoding = _level_encoding(rep, options)
+        def_encoding = _level_encoding(definition, options)
+    return encode_constant_page(
+        layers=levels.layers,
+        rows=rows,
+        value=value,
+        rep=rep,
+        definition=definition,
+        rep_encoding=rep_encoding,
+        def_encoding=def_encoding,
+    )
+
+
+def _level_encoding(
+    levels: NDArray[np.uint16] | None, options: PageOptions
+) -> ValueEncoding | None:
+    if levels is None or not len(levels):
+        return None
+    counts = np.array([len(levels)], np.int64)
+    return choose_level_encoding(levels, counts, runs=options.level_runs)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value of fixed width."""
+    bits = leaf_bits(kind)
+    return 0 if bits is None else (bits + 7) // 8
+
+
+def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
+    """Bytes as they are in memory, one behind the other: a full-zip page without levels.
+
+    It has no chunk headers between the values, so a scan is a view of the file and one value
+    is one read at a known place.
+    """
+    if levels.rep is not None or levels.definition is not None:
+        return False
+    return isinstance(encoding, Flat) and isinstance(values, FixedWidth) and values.bits % 8 == 0
+
+
+def _mini_page(
+    values: Block,
+    encoding: ValueEncoding,
+    dictionary: tuple[Block, ValueEncoding] | None,
+    levels: Levels,
+    rows: int,
+    options: PageOptions,
+) -> EncodedPage | None:
+    return encode_mini_page(
+        values,
+        encoding,
+        levels.rep,
+        levels.definition,
+        levels.layers,
+        rows,
+        dictionary=dictionary,
+        large_chunks=options.large_chunks,
+        level_runs=options.level_runs,
+    )
+
+
+def _mini_encoding(
+    block: Block,
+    stats: VariableStats | None,
+    kind: pa.DataType,
+    wanted: EncodingOptions,
+    options: PageOptions,
+) -> ValueEncoding:
+    """The encoding of values in chunks."""
+    if isinstance(block, FixedList):
+        return FixedSizeList.for_block(block)
+    if isinstance(block, FixedWidth):
+        encoding = fixed_encoding(FixedStats(block), wanted)
+        return with_packed_runs(block, encoding) if options.packed_runs else encoding
+    if stats is None:
+        raise SchemaError(f"values of type {kind} cannot be written yet")
+    return mini_text_encoding(stats, kind, wanted)
+
+
+def _zip_encoding(
+    block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
+) -> ValueEncoding:
+    """The encoding of values that stand one by one."""
+    if isinstance(block, FixedList):
+        return FixedSizeList.for_block(block)
+    if isinstance(block, FixedWidth):
+        return Flat(max(block.bits, 8))
+    if stats is None:
+        raise SchemaError(f"values of type {kind} cannot be written yet")
+    return zip_text_encoding(stats, kind, wanted)

@@ -1,0 +1,186 @@
+"""Pages of a few values, written without a look at what is best.
+
+Buffers of a page begin on 64-byte offsets, so no encoding makes such a page smaller, and
+looking for one would be most of the cost of appending a few rows. Values of a fixed width
+stand as they are in memory; single bits, text and values with nulls become one chunk.
+
+Specification: "Writer choices" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import sub
+from struct import Struct
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.encodings.levels.repdef import Levels
+from glaive.encodings.protocol import EncodedPage, Layer, ValueEncoding
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.variable import Variable as Plain
+from glaive.format.pb import encodings21_pb2 as pb
+
+__all__ = ["MINIBLOCK_MAX_VALUE", "MOST_TINY", "encode_tiny_page", "plain_page"]
+
+MINIBLOCK_MAX_VALUE = 256
+"""Bytes; wider values go to full-zip pages."""
+
+_TINY = 512
+"""Bytes of a page that is not worth choosing an encoding for."""
+
+MOST_TINY = 8 * _TINY
+"""Values of such a page at most: single bits."""
+
+_ALL_VALID = (Layer.ALL_VALID_ITEM,)
+_LEVEL_BITS = 16
+_SMALL, _LARGE = 2, 4
+"""Bytes of a chunk word."""
+
+_FILL = b"\xfe"
+
+
+def encode_tiny_page(
+    array: pa.Array, levels: Levels, rows: int, *, large_chunks: bool
+) -> EncodedPage | None:
+    """Encode a few values, at least one of them not null; ``None`` when there are more.
+
+    Parameters
+    ----------
+    array, levels, rows, large_chunks
+        As for :func:`glaive.encodings.writing.page.encode_page`.
+    """
+    block = _few_values(array, levels)
+    if block is None:
+        return None
+    count, definition = block.count, levels.definition
+    width = _LARGE if large_chunks else _SMALL
+    values: Any
+    if isinstance(block, FixedWidth) and block.bits:
+        if count * block.bits > 8 * _TINY:
+            return None
+        values = block.values.slice(0, (count * block.bits + 7) // 8)
+        if definition is None and block.bits % 8 == 0:
+            return EncodedPage(_plain_layout(block.bits, levels.layers, rows), [values], rows)
+        raw = values.to_pybytes()
+        if definition is not None and _all_equal(raw, block.bits // 8, definition.tolist()):
+            return None
+        return _one_chunk(raw, Flat(block.bits), count, levels, rows, width)
+    if isinstance(block, Variable):
+        found = _strings(block)
+        if found is not None:
+            return _one_chunk(found, Plain(block.offset_bits), count, levels, rows, width)
+    return None
+
+
+def plain_page(array: pa.Array) -> EncodedPage | None:
+    """The same page of fixed-width values of whole bytes without nulls, and of no others."""
+    width, rows = _whole_bytes(array.type), len(array)
+    if not 0 < rows * width <= _TINY or array.null_count:
+        return None
+    values: Any = array.buffers()[1]
+    layout = _plain_layout(8 * width, _ALL_VALID, rows)
+    return EncodedPage(layout, [values.slice(array.offset * width, rows * width)], rows)
+
+
+@lru_cache(maxsize=256)
+def _whole_bytes(kind: pa.DataType) -> int:
+    """Bytes of a value of a plain type of fixed width; 0 for other types."""
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
+        return 0
+    bits = None if pa.types.is_dictionary(kind) else leaf_bits(kind)
+    return 0 if bits is None or bits % 8 else bits // 8
+
+
+def _few_values(array: pa.Array, levels: Levels) -> Block | None:
+    """The values, if they are as few and as plain as they have to be."""
+    count, kind, definition = len(array), array.type, levels.definition
+    if not 0 < count <= MOST_TINY or levels.rep is not None or array.null_count == count:
+        return None
+    if definition is not None and (len(definition) != count or definition.all()):
+        return None
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        return None
+    return block_from_array(array)
+
+
+def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
+    """Whether all values of ``width`` bytes that are not null are the same; 0 bytes: not asked."""
+    valid = [at * width for at, level in enumerate(definition) if not level]
+    first = raw[valid[0] : valid[0] + width]
+    return width > 0 and all(raw[at : at + width] == first for at in valid)
+
+
+def _strings(block: Variable) -> bytes | None:
+    """Offsets from the start of the chunk, and bytes; ``None`` when there are many of them."""
+    count, width = block.count, block.offset_bits // 8
+    if count * width > _TINY:
+        return None
+    numbers = _offsets(count, width)
+    ends = numbers.unpack_from(block.offsets)
+    first, last = ends[0], ends[-1]
+    head = numbers.size
+    if head + last - first > _TINY or max(map(sub, ends[1:], ends)) >= MINIBLOCK_MAX_VALUE:
+        return None
+    moved = numbers.pack(*[end - first + head for end in ends])
+    data = moved + block.data.slice(first, last - first).to_pybytes()
+    return data + _FILL * (-len(data) % width)
+
+
+@lru_cache(maxsize=256)
+def _offsets(count: int, width: int) -> Struct:
+    return Struct(f"<{count + 1}{'i' if width == 4 else 'q'}")
+
+
+def _one_chunk(
+    values: bytes, encoding: ValueEncoding, count: int, levels: Levels, rows: int, width: int
+) -> EncodedPage:
+    """A mini-block page of one chunk, its levels flat; chunk words have ``width`` bytes."""
+    size = len(values).to_bytes(width, "little")
+    definition = levels.definition
+    if definition is None:
+        chunk = _padded(b"\x00\x00" + size)
+    else:
+        words = definition.astype("<u2").tobytes()
+        entries = count.to_bytes(2, "little")
+        chunk = _padded(entries + len(words).to_bytes(2, "little") + size) + _padded(words)
+    chunk += _padded(values)
+    word = ((len(chunk) >> 3) - 1) << 4
+    level_bits = 0 if definition is None else _LEVEL_BITS
+    layout = _chunk_layout(encoding, level_bits, levels.layers, count, width)
+    return EncodedPage(layout, [word.to_bytes(width, "little"), chunk], rows)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + _FILL * (-len(data) % 8)
+
+
+@lru_cache(maxsize=1024)
+def _chunk_layout(
+    encoding: ValueEncoding, level_bits: int, layers: tuple[Layer, ...], count: int, width: int
+) -> pb.PageLayout:
+    layout = pb.MiniBlockLayout(
+        value_compression=encoding.to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        num_buffers=1,
+        num_items=count,
+        has_large_chunk=width == _LARGE,
+    )
+    if level_bits:
+        layout.def_compression.CopyFrom(Flat(level_bits).to_wire())
+    return pb.PageLayout(mini_block_layout=layout)
+
+
+@lru_cache(maxsize=1024)
+def _plain_layout(bits: int, layers: tuple[Layer, ...], rows: int) -> pb.PageLayout:
+    layout = pb.FullZipLayout(
+        bits_per_value=bits,
+        num_items=rows,
+        num_visible_items=rows,
+        value_compression=Flat(bits).to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+    )
+    return pb.PageLayout(full_zip_layout=layout)

@@ -1,0 +1,174 @@
+"""Write sparse structure: the layers of a column into positions and counts.
+
+Specification: "Sparse structure" and "Number sequences" in ``docs/format/planes.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.levels.repdef import LayerStep, Levels, layer_steps
+from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers
+from glaive.format.pb import encodings21_pb2 as pb21
+from glaive.format.pb import encodings23_pb2 as pb
+from glaive.kernels._tier import as_array
+from glaive.kernels.levels import resolve_lists
+
+__all__ = ["SlotLayer", "layers_of", "valid_leaves", "write_structure"]
+
+Flags = NDArray[np.bool_]
+
+_NONE = np.empty(0, np.uint64)
+
+_FAR_MORE = 8
+"""Times as many positions as of the others that are not tried to be told."""
+
+
+class SlotLayer(NamedTuple):
+    """One layer: which slots are valid (None: all), lengths of lists, size of fixed ones.
+
+    Null lists have the length 0.
+    """
+
+    flags: Flags | None
+    lengths: NDArray[np.int64] | None = None
+    size: int | None = None
+
+
+def _positions(flags: Flags) -> NDArray[np.uint64]:
+    return np.flatnonzero(flags).view(np.uint64)
+
+
+class _Writer:
+    """Collects the payloads of sequences in the order they are written in."""
+
+    def __init__(self) -> None:
+        self.buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = []
+
+    def sequence(self, numbers: NDArray[np.int64]) -> pb21.CompressiveEncoding:
+        return self._put(encode_numbers(np.ascontiguousarray(numbers).view(np.uint64)))
+
+    def _put(self, numbers: EncodedNumbers) -> pb21.CompressiveEncoding:
+        if numbers.payload is not None:
+            self.buffers.append(numbers.payload)
+        return numbers.encoding.to_wire()
+
+    def validity(self, flags: Flags | None) -> pb.SparseValiditySet:
+        """Name the nulls or the valid slots, whichever takes fewer bytes."""
+        meaning, positions = pb.SPARSE_VALIDITY_NULL_POSITIONS, _NONE
+        numbers = encode_numbers(positions)
+        if flags is not None:
+            positions = _positions(~flags)
+            valid = len(flags) - len(positions)
+            if len(positions) <= _FAR_MORE * valid:
+                numbers = encode_numbers(positions)
+            if valid <= _FAR_MORE * len(positions):
+                others = _positions(flags)
+                other = encode_numbers(others)
+                if len(positions) > _FAR_MORE * valid or other.size < numbers.size:
+                    meaning, positions = pb.SPARSE_VALIDITY_VALID_POSITIONS, others
+                    numbers = other
+        return pb.SparseValiditySet(
+            meaning=meaning, positions=self._put(numbers), num_positions=len(positions)
+        )
+
+    def layer(self, layer: SlotLayer) -> pb.SparseStructuralLayer:
+        """A layer of items, or of lists: positions, counts, then validity."""
+        if layer.size is not None:
+            fixed = pb.SparseFixedSizeListLayer(
+                dimension=layer.size, validity=self.validity(layer.flags)
+            )
+            return pb.SparseStructuralLayer(fixed_size_list=fixed)
+        if layer.lengths is None:
+            return pb.SparseStructuralLayer(validity=self.validity(layer.flags))
+        positions = np.flatnonzero(layer.lengths)
+        counts = layer.lengths[positions]
+        lists = pb.SparseListLayer(
+            num_child_slots=int(counts.sum()),
+            non_empty_positions=self.sequence(positions),
+            num_non_empty_positions=len(positions),
+            counts=self.sequence(counts),
+            validity=self.validity(layer.flags),
+        )
+        return pb.SparseStructuralLayer(list=lists)
+
+
+def write_structure(
+    layers: Sequence[SlotLayer],
+) -> tuple[pb.SparseStructure, list[pa.Buffer | NDArray[np.uint8] | bytes]]:
+    """Write the structure that layers, outer-most first, say, and its payloads."""
+    writer = _Writer()
+    messages = [writer.layer(layer) for layer in layers]
+    return pb.SparseStructure(layers=messages), writer.buffers
+
+
+def valid_leaves(layers: Sequence[SlotLayer]) -> Flags | None:
+    """Which inner-most slots have a valid leaf, all layers asked; None when all have."""
+    found: Flags | None = None
+    for layer in layers:
+        if layer.lengths is not None:
+            # Null lists have no items.
+            found = None
+            continue
+        if layer.flags is not None:
+            found = layer.flags if found is None else found & layer.flags
+        if layer.size is not None and found is not None:
+            found = found.repeat(layer.size)
+    return None if found is None or found.all() else found
+
+
+def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> list[SlotLayer]:
+    """Layers, outer-most first, that the levels of ``rows`` rows say.
+
+    ``sizes`` are those of the layers that are fixed-size lists of structs, None for others,
+    inner-most first; nothing when there are none.
+    """
+    found = []
+    rep, definition = levels.rep, levels.definition
+    sizes = sizes or [None] * len(levels.layers)
+    for step, size in zip(layer_steps(levels.layers), sizes, strict=True):
+        if not step.is_list or rep is None:
+            if size is not None and definition is not None:
+                # What is null outside is so in all entries of a list.
+                definition = definition[::size]
+            found.append(SlotLayer(_item_flags(definition, step), size=size))
+            continue
+        lists = resolve_lists(
+            rep,
+            definition,
+            visible_max=step.visible_max,
+            resolved_max=step.resolved_max,
+            slot_max=step.slot_max,
+            null_level=step.null_level,
+            offset_bits=64,
+            outer=step.outer,
+        )
+        if lists is None or (not step.list_outside and lists.slots != rows):
+            raise ValueError(f"levels of other than {rows} rows")
+        offsets = as_array(lists.offsets, "<i8")[: lists.slots + 1]
+        found.append(SlotLayer(_list_flags(rep, definition, step), np.diff(offsets)))
+        rep, definition = lists.rep, lists.definition
+    return found[::-1]
+
+
+def _item_flags(definition: NDArray[np.uint16] | None, step: LayerStep) -> Flags | None:
+    """Null are slots that say so, and those below others that are null."""
+    if definition is None or not step.null_level:
+        return None
+    flags = definition[definition <= step.slot_max] < step.null_level
+    return None if flags.all() else flags
+
+
+def _list_flags(
+    rep: NDArray[np.uint16], definition: NDArray[np.uint16] | None, step: LayerStep
+) -> Flags | None:
+    if definition is None or not step.null_level:
+        return None
+    said = definition[(rep > 0) & (definition <= step.slot_max)]
+    flags = (said != step.null_level) & (said <= step.resolved_max)
+    return None if flags.all() else flags

@@ -1,0 +1,120 @@
+"""Pick the encoding of strings and binary, in mini-blocks and in full-zip pages.
+
+Specification: "What writers choose" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.blocks import Variable
+from glaive.encodings.options import EncodingOptions
+from glaive.encodings.protocol import ValueEncoding
+from glaive.encodings.values.fsst import MIN_BYTES, Fsst
+from glaive.encodings.values.general import General
+from glaive.encodings.values.variable import Variable as Plain
+from glaive.encodings.writing.fixed_width import GENERAL_MIN_BUFFER
+from glaive.encodings.writing.string_stats import VariableStats
+from glaive.kernels._tier import as_array
+from glaive.kernels.strings import CHUNK_BYTES
+
+__all__ = ["coded_bytes", "mini_text_encoding", "zip_text_encoding"]
+
+GENERAL_MIN_VALUE = 32_768
+"""Bytes; pages with longer values than this may be compressed value by value."""
+
+ZSTD_MAX_SHARE = 0.9
+"""Share of its bytes that zstd must stay below where nobody asked for it."""
+
+_TRIED_BYTES = 262_144
+"""Bytes of values that compression is tried on."""
+
+_TRIED_VALUES = 8
+"""Values that compression one by one is tried on."""
+
+
+def mini_text_encoding(
+    stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions
+) -> ValueEncoding:
+    """Pick the encoding of values in chunks."""
+    plain = Plain(stats.block.offset_bits, wanted.minichunk_size or CHUNK_BYTES)
+    scheme = wanted.scheme
+    if scheme is not None:
+        packed = General(scheme, plain, wanted.compression_level)
+        if _gains(stats, plain, packed):
+            return packed
+    return _coded(stats, kind, plain, wanted)
+
+
+def zip_text_encoding(
+    stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions
+) -> ValueEncoding:
+    """Pick the encoding of values that stand one by one.
+
+    General compression is always zstd there: pylance cannot read lz4 in pages with nulls.
+    """
+    plain = Plain(stats.block.offset_bits)
+    packed = General("zstd", plain, wanted.compression_level if wanted.scheme == "zstd" else None)
+    if wanted.scheme is not None and stats.plain_bytes >= MIN_BYTES:
+        if _zstd_share(stats.block) < 1:
+            return packed
+    elif wanted.compression is None and stats.longest > GENERAL_MIN_VALUE:
+        return packed if _zstd_share(stats.block) < ZSTD_MAX_SHARE else plain
+    return _coded(stats, kind, plain, wanted)
+
+
+def _coded(
+    stats: VariableStats, kind: pa.DataType, plain: Plain, wanted: EncodingOptions
+) -> ValueEncoding:
+    """FSST where it was asked for, or where nothing was and it gains; else plain."""
+    if wanted.compression == "none":
+        return plain
+    if wanted.compression == "fsst":
+        return Fsst.trained(stats, plain)
+    found = _symbols(stats, kind)
+    return plain if found is None else replace(found[1], values=plain)
+
+
+def coded_bytes(stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions) -> int:
+    """Estimate the bytes of the values without a dictionary, before general compression."""
+    found = _symbols(stats, kind) if wanted.compression != "none" else None
+    return stats.plain_bytes if found is None else found[0]
+
+
+def _symbols(stats: VariableStats, kind: pa.DataType) -> tuple[int, Fsst] | None:
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return Fsst.propose(stats) if is_text else None
+
+
+def _gains(stats: VariableStats, plain: Plain, packed: General) -> bool:
+    """Whether compression makes chunks from the middle of the values smaller."""
+    size = stats.plain_bytes
+    if size < GENERAL_MIN_BUFFER:
+        return False
+    block = stats.block
+    count = max(1, min(block.count, block.count * _TRIED_BYTES // size))
+    width = block.offset_bits // 8
+    first = (block.count - count) // 2
+    offsets = block.offsets.slice(first * width, (count + 1) * width)
+    tried = Variable(offsets, block.offset_bits, block.data, count)
+    sizes = [int(one.encode_mini(tried).sizes[0].sum()) for one in (packed, plain)]
+    return sizes[0] < sizes[1]
+
+
+def _zstd_share(block: Variable) -> float:
+    """What zstd leaves of a few of the values; images and audio are compressed already."""
+    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+    # Evenly spaced among the bytes: many values may be nulls without any.
+    first, last = int(ends[0]), int(ends[-1])
+    places = first + (2 * np.arange(_TRIED_VALUES) + 1) * (last - first) // (2 * _TRIED_VALUES)
+    picks = np.unique(np.searchsorted(ends, places, side="right") - 1)
+    codec = pa.Codec("zstd", compression_level=1)
+    raw = packed = 0
+    for at in picks[picks < block.count].tolist():
+        value = block.data.slice(int(ends[at]), int(ends[at + 1] - ends[at]))
+        raw += value.size
+        packed += 8 + codec.compress(value).size
+    return packed / raw if raw else 1.0

@@ -1,0 +1,1 @@
+"""Reading files of format 2.x."""

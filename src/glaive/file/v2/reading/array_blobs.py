@@ -1,0 +1,106 @@
+"""Blobs of format 2.0: values that lie on their own in the file, outside of pages.
+
+The pages of a blob column are packed structs of two ``u64``: position in the file and size. A
+null has position 1, an empty value position 0, both size 0.
+
+Specification: "Blobs" in ``docs/format/arrays.md``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.build import all_null, validity_flags
+from glaive.encodings.array_protocol import Outlet
+from glaive.encodings.arrays.flat import Flat
+from glaive.encodings.arrays.nullable import Nullable
+from glaive.encodings.arrays.packed_struct import PackedStruct
+from glaive.encodings.fetch import chain
+from glaive.encodings.pages.blob import value_ranges
+from glaive.encodings.protocol import EncodedPage, Fetch
+from glaive.encodings.row_ranges import join_buffers
+from glaive.file.v2.reading.array_fields import NodeReader, Rows, Step
+from glaive.file.v2.writing.pending_blobs import PendingBlobs, cut_values
+from glaive.format.blobs import DESCRIPTION
+from glaive.types import ByteRange, Where
+
+__all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]
+
+BLOB_COLUMN: Final = bytes.fromhex("1a040a020a00")
+"""``ColumnEncoding{blob: {inner: {values}}}``"""
+
+_NULL: Final = 1
+
+
+class BlobReader:
+    """A blob column: descriptions, then the bytes they point to."""
+
+    def __init__(self, inner: NodeReader, kind: pa.DataType, end: int, where: Where) -> None:
+        self._inner = inner
+        self._kind = kind
+        self._end = end
+        self._where = where
+        self.rows = inner.rows
+
+    def cuts(self) -> set[int]:
+        """Rows at which pages of descriptions begin."""
+        return self._inner.cuts()
+
+    def read(self, start: int, stop: int) -> Step:
+        """Read descriptions, then all blobs at once."""
+        if start == stop:
+            return all_null(self._kind, 0)
+        return chain(self._inner.read(start, stop), partial(self._fetch, stop - start))
+
+    def take(self, rows: Rows) -> Step:
+        """Take descriptions, then their blobs."""
+        if not len(rows):
+            return all_null(self._kind, 0)
+        distinct = len(np.unique(np.asarray(rows)))
+        return chain(self._inner.take(rows), partial(self._fetch, distinct))
+
+    def _fetch(self, distinct: int, descriptions: Any) -> Step:
+        positions, sizes = (np.asarray(descriptions.field(at)) for at in range(2))
+        ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
+        valid = (sizes > 0) | (positions != _NULL)
+        build = partial(self._array, sizes.astype(np.int64), valid)
+        return Fetch(ranges, build) if ranges else build([])
+
+    def _array(
+        self, sizes: NDArray[np.int64], valid: NDArray[np.bool_], buffers: list[pa.Buffer]
+    ) -> Any:
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+        data = join_buffers(buffers) if buffers else pa.py_buffer(b"")
+        nulls = len(valid) - int(np.count_nonzero(valid))
+        validity = pack_flags(valid) if nulls else None
+        parts = [validity, as_buffer(offsets), data]
+        made = pa.Array.from_buffers(pa.large_binary(), len(sizes), parts, nulls)
+        return made if made.type == self._kind else made.cast(self._kind)
+
+
+def pending_array_page(array: Any) -> PendingBlobs:
+    """A page of blobs of format 2.0."""
+    valid = validity_flags(array)
+    layout: Any = None
+    describe = partial(_describe, valid)
+    return PendingBlobs(layout, [], len(array), cut_values(array, valid), describe)
+
+
+def _describe(valid: NDArray[np.bool_] | None, places: list[ByteRange]) -> EncodedPage:
+    table = np.array([place if place.size else (0, 0) for place in places], np.uint64)
+    table = table.reshape(-1, 2)
+    if valid is not None:
+        table[~valid, 0] = _NULL
+    word = pa.uint64()
+    members = [Nullable(word, None, Flat(word, 64, 0)) for _ in range(2)]
+    columns = [as_buffer(np.ascontiguousarray(table[:, at])) for at in range(2)]
+    out = Outlet()
+    packed = PackedStruct.write(DESCRIPTION, members, columns, len(table), out)
+    layout: Any = packed.to_wire()
+    return EncodedPage(layout, out.buffers, len(table))

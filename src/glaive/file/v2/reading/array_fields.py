@@ -1,0 +1,345 @@
+"""Fields of a 2.0 file: read and take arrays from pages that need not begin at the same rows.
+
+A list reads where its lists end, then that range of the column below; pages of that column
+begin where they like. Everything is a step: a ``Fetch``, or the array when it is at hand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
+from glaive.arrow.build import all_null, list_array
+from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
+from glaive.encodings.arrays.list import List
+from glaive.encodings.fetch import chain, join
+from glaive.encodings.predicate import Probe, masked
+from glaive.encodings.protocol import Fetch
+from glaive.errors import CapacityError, CorruptFileError
+from glaive.kernels.ends import Ends, Spans
+from glaive.kernels.match import list_rows
+from glaive.kernels.strings import MAX_32
+from glaive.types import Where
+
+__all__ = [
+    "ArrayColumn",
+    "ArrayPage",
+    "LeafReader",
+    "ListReader",
+    "MissingReader",
+    "NodeReader",
+    "StructReader",
+    "TextReader",
+]
+
+Step = Fetch[Any] | Any
+Rows = NDArray[np.int64]
+
+
+class ArrayPage:
+    """One page: its encoding and where its bytes are."""
+
+    __slots__ = ("encoding", "rows", "source")
+
+    def __init__(self, encoding: ArrayEncoding, source: Source) -> None:
+        self.encoding = encoding
+        self.source = source
+        self.rows = source.page.rows
+
+
+class ArrayColumn:
+    """One physical column: its pages, and the value each begins at."""
+
+    __slots__ = ("__weakref__", "pages", "starts", "where")
+
+    def __init__(self, pages: Sequence[ArrayPage], where: Where) -> None:
+        self.pages = [page for page in pages if page.rows]
+        self.where = where
+        self.starts = [0]
+        for page in self.pages:
+            self.starts.append(self.starts[-1] + page.rows)
+
+    @property
+    def rows(self) -> int:
+        """Values of the column."""
+        return self.starts[-1]
+
+    def read(self, start: int, stop: int) -> list[tuple[int, Step]]:
+        """Steps that read the parts of a range, each with the number of its page."""
+        steps = []
+        at = bisect_right(self.starts, start) - 1
+        while start < stop:
+            page, base = self.pages[at], self.starts[at]
+            end = min(stop, base + page.rows)
+            steps.append((at, page.encoding.read(page.source, start - base, end - base)))
+            start, at = end, at + 1
+        return steps
+
+    def take(self, rows: Rows) -> tuple[list[tuple[int, Step]], Rows | None]:
+        """Steps that take rows page by page, and where each row taken belongs (None: in order)."""
+        if len(self.pages) == 1:
+            page = self.pages[0]
+            return [(0, page.encoding.take(page.source, rows))], None
+        numbers = np.searchsorted(np.array(self.starts), rows, side="right") - 1
+        order = np.argsort(numbers, kind="stable")
+        found, bounds = np.unique(numbers[order], return_index=True)
+        steps = []
+        for at, part in zip(found.tolist(), np.split(rows[order], bounds[1:]), strict=True):
+            page = self.pages[at]
+            steps.append((at, page.encoding.take(page.source, part - self.starts[at])))
+        if bool((order[1:] > order[:-1]).all()):
+            return steps, None
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return steps, back
+
+
+class NodeReader(Protocol):
+    """A field, or one level of a nested one."""
+
+    rows: int
+
+    def cuts(self) -> set[int]:
+        """Rows at which pages begin, both ends included."""
+
+    def read(self, start: int, stop: int) -> Step:
+        """Rows ``start`` to ``stop`` as one array."""
+
+    def take(self, rows: Rows) -> Step:
+        """The rows at these positions."""
+
+
+class LeafReader:
+    """Values of a column that is not nested."""
+
+    def __init__(self, column: ArrayColumn, kind: pa.DataType) -> None:
+        self._column = column
+        self._kind = kind
+        self.rows = column.rows
+
+    def cuts(self) -> set[int]:
+        """Rows at which pages begin."""
+        return set(self._column.starts)
+
+    def read(self, start: int, stop: int) -> Step:
+        """Join what the pages hold of the range."""
+        if start == stop:
+            return all_null(self._kind, 0)
+        return join([step for _, step in self._column.read(start, stop)], self._joined)
+
+    def take(self, rows: Rows) -> Step:
+        """Take page by page, then put in order."""
+        if not len(rows):
+            return all_null(self._kind, 0)
+        steps, back = self._column.take(rows)
+        return join([step for _, step in steps], partial(self._restored, back))
+
+    def find(self, probe: Probe, start: int, stop: int) -> Rows | None:
+        """Rows that pass, page by page; None when the first of them cannot tell."""
+        column = self._column
+        found: list[Rows] = []
+        at = bisect_right(column.starts, start) - 1
+        while start < stop:
+            page, base = column.pages[at], column.starts[at]
+            end = min(stop, base + page.rows)
+            matches = page.encoding.find(page.source, probe, start - base, end - base)
+            if matches is None:
+                if not found or not page.source.at_hand:
+                    return None
+                array: Any = page.encoding.read(page.source, start - base, end - base)
+                matches = masked(array, probe)
+            found.append(list_rows(matches.bits, matches.begin, end - start, start))
+            start, at = end, at + 1
+        return np.concatenate([np.empty(0, np.int64), *found]) if len(found) != 1 else found[0]
+
+    def _joined(self, arrays: list[Any]) -> Any:
+        return concat(arrays)
+
+    def _restored(self, back: Rows | None, arrays: list[Any]) -> Any:
+        whole = self._joined(arrays)
+        return whole if back is None else pick(whole, back)
+
+
+class MissingReader:
+    """A field that the file does not have."""
+
+    def __init__(self, kind: pa.DataType, rows: int) -> None:
+        self._kind = kind
+        self.rows = rows
+
+    def cuts(self) -> set[int]:
+        """Both ends."""
+        return {0, self.rows}
+
+    def read(self, start: int, stop: int) -> Any:
+        """Nulls."""
+        return all_null(self._kind, stop - start)
+
+    def take(self, rows: Rows) -> Any:
+        """Nulls."""
+        return all_null(self._kind, len(rows))
+
+
+class StructReader:
+    """A struct: its members side by side. Its own column says nothing but how many rows."""
+
+    def __init__(self, children: Sequence[NodeReader], kind: pa.DataType, rows: int) -> None:
+        self._children = children
+        self._kind = kind
+        self.rows = rows
+
+    def cuts(self) -> set[int]:
+        """Rows at which pages of any member begin."""
+        return {0, self.rows}.union(*(child.cuts() for child in self._children))
+
+    def read(self, start: int, stop: int) -> Step:
+        """Read all members at once."""
+        steps = [child.read(start, stop) for child in self._children]
+        return join(steps, partial(self._struct, stop - start))
+
+    def take(self, rows: Rows) -> Step:
+        """Take from all members at once."""
+        steps = [child.take(rows) for child in self._children]
+        return join(steps, partial(self._struct, len(rows)))
+
+    def _struct(self, rows: int, members: list[Any]) -> Any:
+        return pa.Array.from_buffers(self._kind, rows, [None], 0, children=members)
+
+
+class ListReader:
+    """A list: its ends, then the items they span."""
+
+    def __init__(self, column: ArrayColumn, items: NodeReader, kind: pa.DataType) -> None:
+        self._column = column
+        self._items = items
+        self._kind = kind
+        self.rows = column.rows
+        counts = [0]
+        for page in column.pages:
+            if not isinstance(page.encoding, List):
+                raise CorruptFileError(
+                    "array encoding",
+                    expected="a list, since the column holds lists",
+                    found=page.encoding.wire_name,
+                    where=page.source.where,
+                )
+            counts.append(counts[-1] + page.encoding.num_items)
+        if counts[-1] != items.rows:
+            raise CorruptFileError(
+                "items of lists",
+                expected=f"{counts[-1]} in the column below",
+                found=f"{items.rows}",
+                where=column.where,
+            )
+        self._bases = counts
+
+    def cuts(self) -> set[int]:
+        """Rows at which pages of ends begin."""
+        return set(self._column.starts)
+
+    def read(self, start: int, stop: int) -> Step:
+        """Read the ends of all pages in the range, then one range of items."""
+        if start == stop:
+            return all_null(self._kind, 0)
+        steps = self._column.read(start, stop)
+        pages = [at for at, _ in steps]
+
+        def with_ends(found: list[Ends]) -> Step:
+            ends = found[0] if len(found) == 1 else _join_ends(found, self._column.where)
+            first = self._bases[pages[0]] + found[0].start
+            last = self._bases[pages[-1]] + found[-1].stop
+            items = self._items.read(first, last)
+            return chain(items, partial(self._build, ends, stop - start))
+
+        return join([step for _, step in steps], with_ends)
+
+    def take(self, rows: Rows) -> Step:
+        """Take the spans of the lists, then their items."""
+        if not len(rows):
+            return all_null(self._kind, 0)
+        steps, back = self._column.take(rows)
+        bases = [self._bases[at] for at, _ in steps]
+
+        def with_spans(found: list[Spans]) -> Step:
+            starts = np.concatenate(
+                [spans.starts + base for spans, base in zip(found, bases, strict=True)]
+            )
+            sizes = np.concatenate([spans.sizes for spans in found])
+            valid = None
+            if any(spans.valid is not None for spans in found):
+                valid = np.concatenate(
+                    [np.ones(len(s.sizes), np.bool_) if s.valid is None else s.valid for s in found]
+                )
+            if back is not None:
+                starts, sizes = starts[back], sizes[back]
+                valid = None if valid is None else valid[back]
+            ends = self._ends(sizes, valid)
+            items = self._take_items(starts, sizes)
+            return chain(items, partial(self._build, ends, len(rows)))
+
+        return join([step for _, step in steps], with_spans)
+
+    def _take_items(self, starts: Rows, sizes: Rows) -> Step:
+        if len(starts) == 1 or bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
+            return self._items.read(int(starts[0]), int(starts[-1] + sizes[-1]))
+        before = np.cumsum(sizes) - sizes
+        return self._items.take(
+            np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()), dtype=np.int64)
+        )
+
+    def _ends(self, sizes: Rows, valid: NDArray[np.bool_] | None) -> Ends:
+        offsets = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        bits, total = self._bits, int(offsets[-1])
+        if bits == 32 and total > MAX_32:
+            raise CapacityError.of(total, f"items of {self._kind}", where=self._column.where)
+        validity = None if valid is None else pack_flags(valid)
+        stored = as_buffer(offsets.astype(f"<i{bits // 8}"))
+        return Ends(stored, bits, validity, 0 if validity is None else -1, 0, total)
+
+    @property
+    def _bits(self) -> int:
+        encoding: Any = self._column.pages[0].encoding
+        return int(encoding.bits)
+
+    def _build(self, ends: Ends, rows: int, items: Any) -> Any:
+        return list_array(self._kind, rows, ends.validity, ends.null_count, ends.offsets, items)
+
+
+class TextReader(ListReader):
+    """Strings that releases before 0.14 wrote as lists of bytes, in two columns."""
+
+    def _build(self, ends: Ends, rows: int, items: Any) -> Any:
+        data = items.buffers()[1]
+        data = pa.py_buffer(b"") if data is None else data.slice(items.offset, len(items))
+        buffers = [ends.validity, ends.offsets, data]
+        return pa.Array.from_buffers(self._kind, rows, buffers, ends.null_count)
+
+
+def _join_ends(parts: list[Ends], where: Where) -> Ends:
+    """Ends of consecutive pages as those of one."""
+    bits = parts[0].bits
+    kind = f"<i{bits // 8}"
+    sizes = [part.stop - part.start for part in parts]
+    if bits == 32 and sum(sizes) > MAX_32:
+        raise CapacityError.of(sum(sizes), "items of lists", where=where, instead="a large_list")
+    offsets, flags = [np.zeros(1, kind)], []
+    before = 0
+    for part, size in zip(parts, sizes, strict=True):
+        own = items_of(part.offsets, kind, part.offsets.size * 8 // bits)
+        offsets.append(own[1:] + np.array(before, kind))
+        count = len(own) - 1
+        flags.append(
+            np.ones(count, np.bool_) if part.validity is None else flags_of(part.validity, count)
+        )
+        before += size
+    nulls = sum(part.null_count for part in parts)
+    validity = pack_flags(np.concatenate(flags)) if nulls else None
+    return Ends(as_buffer(np.concatenate(offsets)), bits, validity, nulls, 0, before)

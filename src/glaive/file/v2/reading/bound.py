@@ -1,0 +1,389 @@
+"""Columns of a file tied to fields: read and take whole fields.
+
+Every field is cut into *segments*, ranges of rows within which each of its leaves lies in one
+page. A flat field has one segment per page.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from operator import is_
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import align_bits, join_bits, number_array
+from glaive.arrow.conditions import Condition
+from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.predicate import (
+    Matches,
+    Probe,
+    leaf_matches,
+    masked,
+    probe_entries,
+    probe_for,
+)
+from glaive.encodings.protocol import Fetch, Leaf, PageReader
+from glaive.errors import CorruptFileError, RowIndexError
+from glaive.file.drive import chain, drive, join
+from glaive.file.protocol import Entries, Searchable
+from glaive.file.v2.reading.columns import Node
+from glaive.file.v2.reading.grouped import GroupedPage
+from glaive.file.v2.reading.unshred import unshred, unshred_flat
+from glaive.io.store import RangeReader
+from glaive.kernels.keep import Gone
+from glaive.kernels.match import list_rows
+from glaive.types import Where
+
+__all__ = ["Column", "FieldColumns", "FileColumns"]
+
+COLUMN_BYTES = 512
+"""Bytes of memory of a column beside its pages."""
+
+MOST_JOINED = 1024
+"""Pages that are read as one at most: the first use of any loads the tables of all."""
+
+
+class Column:
+    """One physical column: its pages, and the row each begins at.
+
+    ``cuts`` are the rows at which a reader of all rows should cut.
+    """
+
+    __slots__ = ("__weakref__", "cuts", "pages", "starts", "where")
+
+    def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
+        self.pages = _joined([page for page in pages if page.rows])
+        self.where = where
+        self.starts = [0]
+        self.cuts: list[int] = []
+        for page in self.pages:
+            start = self.starts[-1]
+            self.cuts += [start, *[start + cut for cut in page.cuts]]
+            self.starts.append(start + page.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held once all pages were read from; an estimate."""
+        return COLUMN_BYTES + sum(page.nbytes for page in self.pages)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the column."""
+        return self.starts[-1]
+
+    def with_values(self, end: int) -> Column:
+        """The same column, its blobs as values; these lie before ``end``."""
+        pages = [page.with_values(end) for page in self.pages]
+        if all(map(is_, pages, self.pages)):
+            return self
+        return Column(pages, self.where)
+
+    def grouped(self, size: int) -> Column:
+        """The same column for rows of ``size`` entries each.
+
+        Raises
+        ------
+        CorruptFileError
+            A page ends within a row.
+        """
+        if size == 1:
+            return self
+        uneven = next((page.rows for page in self.pages if page.rows % size), None)
+        if uneven is not None:
+            raise CorruptFileError(
+                "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
+            )
+        return Column([GroupedPage(page, size) for page in self.pages], self.where)
+
+
+def _joined(pages: list[PageReader]) -> list[PageReader]:
+    """Read neighbours of equal kin as one page."""
+    found: list[PageReader] = []
+    at = 0
+    while at < len(pages):
+        kin, end = pages[at].kin, at + 1
+        while kin is not None and end < min(at + MOST_JOINED, len(pages)) and pages[end].kin == kin:
+            end += 1
+        found.append(pages[at] if end == at + 1 else pages[at].join(pages[at:end]))
+        at = end
+    return found
+
+
+class FieldColumns(Searchable):
+    """A top-level field with all physical columns below it (a ``BoundColumn``)."""
+
+    __slots__ = (
+        "_advice", "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where",
+        "field", "num_rows",
+    )  # fmt: skip
+
+    def __init__(
+        self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
+    ) -> None:
+        self._node = node
+        self._columns = columns
+        self._reader = reader
+        self.field: pa.Field = node.field.to_arrow()
+        self.num_rows = rows
+        present = [column for column in columns if column is not None]
+        cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
+        self._cuts = cuts
+        # Pages that are joined may be cut anywhere: the column with most cuts decides.
+        advice = max((column.cuts for column in present), key=len, default=[])
+        self._advice = np.array(sorted({*cuts, *advice}), np.int64)
+        self._where = present[0].where if present else Where(reader.path, None, node.name)
+        self._flat = not node.children and bool(present)
+        self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns below; an estimate."""
+        own = sum(column.nbytes for column in self._columns if column is not None)
+        return COLUMN_BYTES + own + 8 * len(self._advice)
+
+    @property
+    def physical(self) -> list[Column]:
+        """The physical columns below that the file has."""
+        return [column for column in self._columns if column is not None]
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which to cut when reading all rows, ascending, both ends included."""
+        return self._advice
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array."""
+        step = self.plan_read(start, stop)
+        return drive(self._reader, step) if isinstance(step, Fetch) else step
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+        """The rows at these positions, in this order."""
+        step = self.plan_take(rows)
+        return drive(self._reader, step) if isinstance(step, Fetch) else step
+
+    # ------------------------------------------------------------------ ranges
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        self._check_range(start, stop)
+        cuts = self._cuts
+        first = bisect_right(cuts, start) - 1
+        if start == stop:
+            return self._no_rows()
+        if stop <= cuts[first + 1]:
+            return self._read_segment(start, stop)
+        steps = []
+        while start < stop:
+            end = min(stop, cuts[first + 1])
+            steps.append(self._read_segment(start, end))
+            start, first = end, first + 1
+        return join(steps, concat_arrays)
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
+            )
+
+    def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        if self._flat:
+            starts = self._columns[0].starts  # type: ignore[union-attr]  # flat: one column
+            at = bisect_right(starts, start) - 1
+            step = self._pages[at].read(start - starts[at], stop - starts[at])
+            if isinstance(step, Fetch):
+                return chain(step, self._finish_flat)
+            return self._finish_flat(step)
+        steps: list[Any] = []
+        for column in self._columns:
+            if column is None:
+                steps.append(None)
+                continue
+            at = bisect_right(column.starts, start) - 1
+            base = column.starts[at]
+            steps.append(column.pages[at].read(start - base, stop - base))
+        return join(steps, partial(self._finish, stop - start))
+
+    def _finish_flat(self, leaf: Leaf) -> pa.Array:
+        return unshred_flat(self._node, leaf, self._where)
+
+    def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
+        return unshred(self._node, leaves, rows, self._where)
+
+    def _no_rows(self) -> pa.Array:
+        empty: pa.Array = pa.nulls(0, self.field.type)
+        return empty
+
+    # ------------------------------------------------------------------ conditions
+
+    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        return self._search(probe_for(condition, self._node.type), start, stop)
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
+        """``find`` by a test that is to be made once per distinct value."""
+        return self._search(probe_entries(passing, self._node.type), start, stop)
+
+    def _search(self, probe: Probe, start: int, stop: int) -> NDArray[np.int64] | None:
+        parts = self._matches(probe, start, stop)
+        if parts is None:
+            return None
+        found = [
+            list_rows(matches.bits, matches.begin, count, first) for matches, first, count in parts
+        ]
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+
+    def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
+        """One bit per row that passes; see ``Searchable``."""
+        parts = self._matches(probe_for(condition, self._node.type), start, stop)
+        if parts is None:
+            return None
+        bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
+        return bits[0] if len(bits) == 1 else join_bits(bits, [count for _, _, count in parts])
+
+    def _matches(
+        self, probe: Probe, start: int, stop: int
+    ) -> list[tuple[Matches, int, int]] | None:
+        """What a probe says page by page, with the first row and the rows of each."""
+        self._check_range(start, stop)
+        if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
+            return None
+        found: list[tuple[Matches, int, int]] = []
+        cuts = self._cuts
+        at = bisect_right(cuts, start) - 1
+        while start < stop:
+            end = min(stop, cuts[at + 1])
+            matches = self._search_page(probe, at, start - cuts[at], end - cuts[at])
+            if matches is None:
+                if not found:
+                    return None
+                matches = masked(self.read(start, end), probe)
+            found.append((matches, start, end - start))
+            start, at = end, at + 1
+        return found
+
+    def _search_page(self, probe: Probe, at: int, start: int, stop: int) -> Matches | None:
+        page = self._pages[at]
+        matches = page.find(probe, start, stop)
+        if matches is not None or not probe.any_width:
+            return matches
+        leaf = page.read(start, stop)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, probe, self._where)
+
+    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+        """``read`` without the rows that are gone, of one page; see ``Searchable``."""
+        self._check_range(start, stop)
+        if not self._flat or start == stop:
+            return None
+        at = bisect_right(self._cuts, start) - 1
+        begin = self._cuts[at]
+        if stop > self._cuts[at + 1]:
+            return None
+        leaf = self._pages[at].read_live(start - begin, stop - begin, gone)
+        return None if leaf is None else self._finish_flat(leaf)
+
+    # ------------------------------------------------------------------ positions
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+        if len(self._cuts) == 2:  # one segment: the usual case
+            return self._take_segment(rows, 0) if len(rows) else self._no_rows()
+        if len(rows) <= 1:
+            if len(rows) == 0:
+                return self._no_rows()
+            return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
+        segments = np.searchsorted(self._cuts, rows, side="right") - 1
+        first = int(segments[0])
+        if (segments == first).all():
+            return self._take_segment(rows, first)
+        order = np.argsort(segments, kind="stable")
+        sorted_segments = segments[order]
+        bounds = np.flatnonzero(np.diff(sorted_segments)) + 1
+        pieces = np.split(rows[order], bounds)
+        numbers = sorted_segments[np.concatenate(([0], bounds))].tolist()
+        steps = [self._take_segment(*pair) for pair in zip(pieces, numbers, strict=True)]
+        in_order = bool((order[1:] > order[:-1]).all())
+        return join(steps, partial(_restore, None if in_order else order))
+
+    def _take_segment(self, rows: NDArray[np.int64], segment: int) -> Fetch[pa.Array] | pa.Array:
+        begin = self._cuts[segment]
+        if self._flat:
+            # The segments of a flat field are its pages.
+            step = self._pages[segment].take(rows - begin if begin else rows)
+            if isinstance(step, Fetch):
+                return chain(step, self._finish_flat)
+            return self._finish_flat(step)
+        steps: list[Any] = []
+        for column in self._columns:
+            if column is None:
+                steps.append(None)
+                continue
+            at = bisect_right(column.starts, begin) - 1
+            steps.append(column.pages[at].take(rows - column.starts[at]))
+        return join(steps, partial(self._finish, len(rows)))
+
+
+def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> Any:
+    whole: Any = concat_arrays(pieces)
+    if order is None:
+        return whole
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return whole.take(number_array(back))
+
+
+class FileColumns:
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ("_reader", "columns", "num_rows", "schema")
+
+    def __init__(
+        self, columns: Sequence[FieldColumns], rows: int, schema: pa.Schema, reader: RangeReader
+    ) -> None:
+        self.columns = columns
+        self.num_rows = rows
+        self.schema = schema
+        self._reader = reader
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns; an estimate."""
+        return sum(column.nbytes for column in self.columns)
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which a page of any of the fields begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        if not parts:
+            return np.unique(np.array([0, self.num_rows], np.int64))
+        return np.unique(np.concatenate(parts))
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per field."""
+        return drive(self._reader, self.plan_read(start, stop))
+
+    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return drive(self._reader, self.plan_take(rows))
+
+    def announce(self, rows: NDArray[np.int64]) -> bool:
+        """Have the system read what a take of these rows touches in a mapped file."""
+        if not all(isinstance(column, FieldColumns) for column in self.columns):
+            return False
+        from glaive.file.v2.announce import announce_rows
+
+        return announce_rows([one for column in self.columns for one in column.physical], rows)
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        return join([column.plan_read(start, stop) for column in self.columns], _same)
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+        return join([column.plan_take(rows) for column in self.columns], _same)
+
+
+def _same(arrays: list[pa.Array]) -> list[pa.Array]:
+    return arrays

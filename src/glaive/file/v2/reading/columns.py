@@ -1,0 +1,178 @@
+"""Which physical columns a field owns, depth first, from format 2.1 on.
+
+Only leaves own columns: structs and lists live in the levels of the leaves below them. A
+leaf is a primitive, a string or binary, a fixed-size list of a primitive, a packed struct, or
+a struct without fields.
+
+Specification: "Columns" in ``docs/format/schema.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.blobs import is_described
+from glaive.format.fields import Field
+
+__all__ = ["Kind", "Members", "Node", "column_tree", "number_columns"]
+
+Kind = Literal["leaf", "struct", "list", "map", "fixed", "empty"]
+
+Members = tuple[tuple[int, "Members | None"], ...]
+"""Members wanted of a packed struct: their places, and the same of those that are structs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One field with the shape that matters for reading and writing it.
+
+    ``layers`` are the list flags of the path from here to the row, inner-most first;
+    ``wide`` tells of the same path, outer-most first, which lists have 64-bit offsets.
+    ``sizes`` are, in the order of ``layers``, how many entries of a layer one entry of the
+    next layer outside has, where that is the same for all: the sizes of fixed-size lists of
+    structs, 1 elsewhere. ``column`` is the physical column of a leaf, None when the file does
+    not have it. ``members`` are those wanted of a packed struct, None for all.
+    """
+
+    kind: Kind
+    name: str
+    type: pa.DataType
+    nullable: bool
+    field: Field
+    children: tuple[Node, ...]
+    layers: tuple[bool, ...]
+    wide: tuple[bool, ...]
+    sizes: tuple[int, ...]
+    column: int | None
+    members: Members | None = None
+
+    @property
+    def entries_per_row(self) -> int:
+        """Entries that each row has in the column of this leaf, where lists are not asked."""
+        return prod(self.sizes)
+
+    def leaves(self) -> Iterator[Node]:
+        """Leaves below this node (or itself), depth first."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+
+def number_columns(fields: Sequence[Field]) -> dict[int, int]:
+    """Column index by field id when a file numbers the leaves of its own schema."""
+    leaves = (leaf for field in fields for leaf in field.leaf_columns())
+    return {leaf.id: column for column, leaf in enumerate(leaves)}
+
+
+def column_tree(
+    field: Field,
+    column_of: Mapping[int, int],
+    stored: Callable[[int], Field] | None = None,
+) -> Node:
+    """The node of a top-level field.
+
+    ``stored`` gives a field as the file has it, by id: of a packed struct one may want some
+    of the members, but has to know all.
+
+    Raises
+    ------
+    CorruptFileError
+        A fixed-size list has no items.
+    UnsupportedFeatureError
+        A packed struct of the file lacks a member that is wanted.
+    """
+    return _node(field, column_of, stored, (), (), ())
+
+
+def _kind(field: Field) -> Kind:
+    logical = field.logical_type
+    if logical == "struct":
+        if field.is_packed:
+            return "leaf"
+        return "struct" if field.children else "empty"
+    if logical in ("list", "list.struct", "large_list", "large_list.struct"):
+        return "list"
+    if logical == "map":
+        return "map"
+    return "fixed" if field.children else "leaf"
+
+
+def _node(
+    field: Field,
+    column_of: Mapping[int, int],
+    stored: Callable[[int], Field] | None,
+    outside: tuple[bool, ...],
+    wide_outside: tuple[bool, ...],
+    sizes_outside: tuple[int, ...],
+) -> Node:
+    kind = _kind(field)
+    arrow = field.to_arrow()
+    is_list = kind in ("list", "map")
+    layers = (is_list, *outside)
+    wide = (*wide_outside, field.logical_type.startswith("large_list"))
+    sizes = (_size(field, arrow.type) if kind == "fixed" else 1, *sizes_outside)
+    children: tuple[Node, ...] = ()
+    column = None
+    if kind in ("leaf", "empty"):
+        column = column_of.get(field.id)
+        if column is not None and column < 0:
+            column = None
+    else:
+        children = tuple(
+            _node(child, column_of, stored, layers, wide, sizes) for child in field.children
+        )
+    members = None
+    if field.is_packed and not is_described(field) and column is not None and stored is not None:
+        members = _wanted_members(field, stored(field.id))
+    return Node(
+        kind,
+        field.name,
+        arrow.type,
+        field.nullable,
+        field,
+        children,
+        layers,
+        wide,
+        sizes,
+        column,
+        members,
+    )
+
+
+def _wanted_members(field: Field, stored: Field) -> Members | None:
+    places = {child.id: at for at, child in enumerate(stored.children)}
+    missing = [child.name for child in field.children if child.id not in places]
+    if missing:
+        raise UnsupportedFeatureError(
+            f"packed struct {field.name!r} of a file has no member {missing[0]!r}: a packed struct "
+            "gets another member only when all of its files are rewritten"
+        )
+    wanted = tuple(
+        (places[child.id], _wanted_members(child, stored.children[places[child.id]]))
+        for child in field.children
+    )
+    whole = tuple((at, None) for at in range(len(places)))
+    return None if wanted == whole else wanted
+
+
+def _size(field: Field, arrow: Any) -> int:
+    if not pa.types.is_fixed_size_list(arrow):
+        raise CorruptFileError(
+            f"type of field {field.name!r}",
+            expected="one that has fields below, as it does",
+            found=str(arrow),
+            where="schema",
+        )
+    size: int = arrow.list_size
+    if size < 1:
+        raise CorruptFileError(
+            f"size of field {field.name!r}", expected="1 or more", found=str(size), where="schema"
+        )
+    return size

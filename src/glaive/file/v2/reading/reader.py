@@ -1,0 +1,178 @@
+"""Read a 2.x file: schema and columns as they are asked for.
+
+Opening parses the footer. The schema, each column's metadata and each page's layout are
+parsed on first use, so a file with 10,000 columns of which two are read costs two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+from glaive.encodings.protocol import PageBytes, PageReader
+from glaive.encodings.registry import open_page
+from glaive.errors import CorruptFileError
+from glaive.file.profile import FormatProfile
+from glaive.file.v2.reading.bound import Column, FieldColumns, FileColumns
+from glaive.file.v2.reading.columns import Node, column_tree, number_columns
+from glaive.file.v2.reading.container import MAX_ROWS, Container
+from glaive.format.blobs import stored
+from glaive.format.fields import Field, LanceSchema
+from glaive.io.store import RangeReader
+from glaive.types import ByteRange, FormatVersion, Where
+
+__all__ = ["FILE_BYTES", "FileV2"]
+
+FILE_BYTES = 4 * 1024
+"""Bytes of memory an opened file takes beside its metadata."""
+
+SCHEMA_FACTOR = 16
+"""Bytes of memory per byte of a parsed schema on disk, about."""
+
+
+class FileV2:
+    """An opened data file of version 2.1 or newer (a ``FileReader``)."""
+
+    def __init__(self, container: Container, profile: FormatProfile) -> None:
+        self.reader: RangeReader = container.reader
+        self.path = container.path
+        self.container = container
+        self.profile = profile
+        self.version: FormatVersion = profile.version
+        self.num_columns = container.footer.columns
+        # Kept as long as someone reads them: of many columns only those that are used.
+        self._columns: WeakValueDictionary[int, Column] = WeakValueDictionary()
+        self._descriptor: Any = None
+        self._schema: LanceSchema | None = None
+        self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held, columns that are bound left out; an estimate."""
+        schema = 0 if self._descriptor is None else self._descriptor.ByteSize()
+        return FILE_BYTES + self.container.nbytes + SCHEMA_FACTOR * schema
+
+    @property
+    def _description(self) -> Any:
+        if self._descriptor is None:
+            self._descriptor = self.container.descriptor()
+        return self._descriptor
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return int(self._description.length)
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The schema stored in the file."""
+        if self._schema is None:
+            wire = self._description.schema
+            self._schema = LanceSchema.from_wire(wire.fields, dict(wire.metadata), where=self.path)
+        return self._schema
+
+    def column_numbers(self) -> dict[int, int]:
+        """Column index by field id, as the file numbers the fields of its own schema."""
+        return number_columns(self.schema.fields)
+
+    def bind(
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int] | None = None,
+        rows: int | None = None,
+    ) -> FileColumns:
+        """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`.
+
+        ``rows`` spares reading the schema when the caller knows the number of rows.
+        """
+        if column_of is None:
+            column_of = self.column_numbers()
+        count = self.num_rows if rows is None else rows
+        nodes = [column_tree(stored(field), column_of, self._stored) for field in fields]
+        self._prepare(leaf.column for node in nodes for leaf in node.leaves())
+        bound = [self._bind(node, count) for node in nodes]
+        schema = pa.schema([column.field for column in bound])
+        return FileColumns(bound, count, schema, self.reader)
+
+    def _stored(self, field_id: int) -> Field:
+        return self.schema.field_by_id(field_id)
+
+    def _prepare(self, columns: Iterable[int | None]) -> None:
+        """Fetch the metadata of those columns together that are not known."""
+        known = self._columns
+        self.container.prepare([one for one in columns if one is not None and one not in known])
+
+    def _bind(self, node: Node, rows: int) -> FieldColumns:
+        columns: list[Column | None] = []
+        for leaf in node.leaves():
+            if leaf.column is None:
+                columns.append(None)
+                continue
+            column = self.column(leaf.column, leaf.name)
+            if pa.types.is_large_binary(leaf.type):
+                column = column.with_values(self.container.footer.metadata_start)
+            column = column.grouped(leaf.entries_per_row)
+            if column.rows != rows:
+                raise CorruptFileError(
+                    "page rows",
+                    expected=f"{rows} in all (the rows of the file)",
+                    found=f"{column.rows}",
+                    where=column.where,
+                )
+            columns.append(column)
+        return FieldColumns(node, columns, rows, self.reader)
+
+    def column(self, index: int, name: str | None = None) -> Column:
+        """A physical column with its pages, parsed on first use."""
+        with self._lock:
+            found = self._columns.get(index)
+            if found is None:
+                found = self._columns[index] = self._open_column(index, name)
+            return found
+
+    def _open_column(self, index: int, name: str | None) -> Column:
+        message = self.container.column(index)
+        pages = [
+            self._open_page(page, Where(self.path, index, name, number))
+            for number, page in enumerate(message.pages)
+        ]
+        return Column(pages, Where(self.path, index, name))
+
+    def _open_page(self, page: Any, where: Where) -> PageReader:
+        layout = self.container.page_layout(page.encoding, where)
+        return open_page(layout, self.page_bytes(page, where))
+
+    def page_bytes(self, page: Any, where: Where) -> PageBytes:
+        """Where the buffers of a page lie; all of them are within the file."""
+        end = self.container.footer.metadata_start
+        if page.length > MAX_ROWS:
+            raise CorruptFileError(
+                "page rows", expected=f"at most {MAX_ROWS}", found=str(page.length), where=where
+            )
+        offsets, sizes = list(page.buffer_offsets), list(page.buffer_sizes)
+        if len(offsets) != len(sizes):
+            raise CorruptFileError(
+                "page buffers",
+                expected=f"as many sizes as offsets ({len(offsets)})",
+                found=f"{len(sizes)}",
+                where=where,
+            )
+        ranges = tuple(map(ByteRange, offsets, sizes))
+        for at, (offset, size) in enumerate(ranges):
+            if offset + size > end:
+                raise CorruptFileError(
+                    f"page buffer {at}",
+                    expected=f"bytes within 0..{end}",
+                    found=f"{size} bytes at {offset}",
+                    where=where,
+                )
+        at_hand = self.reader.read(ranges) if self.reader.mapped else None
+        return PageBytes(ranges, at_hand, int(page.length), where)
+
+    def close(self) -> None:
+        """Let go of the file; arrays read from it stay valid."""
+        self.reader.close()

@@ -1,0 +1,323 @@
+"""Leaves with levels into nested Arrow arrays.
+
+Unshredding resolves the layers of each leaf from the inside out, then builds the arrays from
+the outside in; structs and lists above several leaves take their shape from one of them, and
+the others must agree with it.
+
+Specification: "Levels" in ``docs/format/levels.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import Block, Dictionary, Struct
+from glaive.arrow.buffers import as_buffer
+from glaive.arrow.build import all_null, list_array, to_array
+from glaive.encodings.dictionary_decode import expand
+from glaive.encodings.levels import repdef
+from glaive.encodings.protocol import Layer, Leaf, Slots
+from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
+from glaive.file.v2.reading.columns import Members, Node
+from glaive.kernels.levels import resolve_lists, validity_from_levels
+from glaive.types import Where
+
+__all__ = ["unshred", "unshred_flat"]
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(slots=True)
+class _Resolved:
+    """One resolved layer: validity, and offsets for a list."""
+
+    slots: int
+    validity: pa.Buffer | None
+    null_count: int
+    offsets: pa.Buffer | None
+
+
+def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
+    """Build the array of a top-level leaf without lists or structs above it."""
+    if leaf.rep is not None or len(leaf.layers) != 1 or leaf.layers[0].is_list:
+        raise _layers_mismatch(node, leaf, where)
+    if node.kind == "empty":
+        return pa.StructArray.from_buffers(node.type, leaf.rows, [None], 0)
+    if leaf.values is None:
+        return all_null(node.type, leaf.rows)
+    validity, nulls = leaf.validity, leaf.null_count
+    if leaf.definition is not None:
+        validity, nulls, _ = validity_from_levels(leaf.definition, slot_max=1, null_level=1)
+    if leaf.values.count != leaf.rows:
+        raise _count_mismatch(leaf.rows, leaf.values.count, where)
+    return _leaf_array(leaf.values, node, validity, nulls, where)
+
+
+def _leaf_array(
+    block: Block, node: Node, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    if isinstance(block, Dictionary) and not pa.types.is_dictionary(node.type):
+        block = expand(block)
+    if node.members is not None:
+        block = _picked(block, node.members, where)
+    return to_array(block, node.type, validity, null_count, where)
+
+
+def _picked(block: Block, members: Members, where: Where) -> Block:
+    """The members wanted of a packed struct, and of the structs among them."""
+    if not isinstance(block, Struct):
+        return block
+    most = max((at for at, _ in members), default=0)
+    if most >= len(block.members):
+        raise CorruptFileError(
+            "packed struct",
+            expected=f"{most + 1} members or more, as in the schema",
+            found=f"{len(block.members)}",
+            where=where,
+        )
+    picked = [
+        block.members[at] if below is None else _picked(block.members[at], below, where)
+        for at, below in members
+    ]
+    return Struct(tuple(picked), block.count)
+
+
+def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
+    """Build the array of a top-level field from its leaves, depth first."""
+    nodes = list(node.leaves())
+    claims = _claims(node, leaves, 0)
+    if not any(claims):
+        return all_null(node.type, rows)
+    resolved = [
+        None if leaf is None else _resolve(at, leaf, claim, where)
+        for at, leaf, claim in zip(nodes, leaves, claims, strict=True)
+    ]
+    array = _build(node, resolved, 0, where)
+    if len(array) != rows:
+        raise _count_mismatch(rows, len(array), where)
+    return array
+
+
+def _claims(node: Node, leaves: Sequence[Leaf | None], first: int) -> list[int]:
+    """How many layers of each leaf below a node, from the inside, give their shape to nodes.
+
+    A struct or list takes its shape from the first leaf below it that the file has; the
+    same layer of other leaves need not be resolved. Empty structs come last: their columns
+    tell no nulls.
+    """
+    if not node.children:
+        return [int(leaves[first] is not None)]
+    claims: list[int] = []
+    for child in node.children:
+        claims += _claims(child, leaves, first + len(claims))
+    there = [at for at, claim in enumerate(claims) if claim]
+    if there:
+        kinds = [leaf.kind for leaf in node.leaves()]
+        claims[next((at for at in there if kinds[at] != "empty"), there[0])] += 1
+    return claims
+
+
+def _resolve(
+    node: Node, leaf: Leaf, claim: int, where: Where
+) -> tuple[pa.Array, list[_Resolved | None]]:
+    """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
+    if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
+        # The reference does not say what an empty struct lies within.
+        return _no_levels(node, leaf, claim)
+    steps = repdef.layer_steps(leaf.layers)
+    if tuple([step.is_list for step in steps]) != node.layers:
+        raise _layers_mismatch(node, leaf, where)
+    if leaf.shape is None:
+        done = _from_levels(node, leaf, steps, claim, where)
+    else:
+        done = _from_shape(node, leaf.shape[:claim], where)
+    count = done[0].slots
+    if node.kind == "empty":
+        values = pa.StructArray.from_buffers(node.type, count, [None], 0)
+    elif leaf.values is None:
+        values = all_null(node.type, count)
+    else:
+        if leaf.values.count != count:
+            raise _count_mismatch(count, leaf.values.count, where)
+        values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
+    return values, [*([None] * (len(steps) - claim)), *done[::-1]]
+
+
+def _no_levels(node: Node, leaf: Leaf, claim: int) -> tuple[pa.Array, list[_Resolved | None]]:
+    """An empty struct of which nothing around it is null."""
+    done: list[_Resolved] = []
+    count = leaf.entries
+    for size in node.sizes[:claim]:
+        count //= size
+        done.append(_Resolved(count, None, 0, None))
+    values = pa.StructArray.from_buffers(node.type, leaf.entries, [None], 0)
+    return values, [*([None] * (len(node.layers) - claim)), *done[::-1]]
+
+
+def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resolved]:
+    """Take layers as the page gives them; the list is inner-most first."""
+    done = []
+    for slots, wide in zip(shape, node.wide[::-1], strict=False):
+        offsets = None
+        if slots.offsets is not None:
+            if not wide and slots.offsets[-1] > INT32_MAX:
+                count = int(slots.offsets[-1])
+                raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
+            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32))
+        done.append(_Resolved(slots.count, slots.validity, slots.null_count, offsets))
+    return done
+
+
+def _from_levels(
+    node: Node, leaf: Leaf, steps: Sequence[repdef.LayerStep], claim: int, where: Where
+) -> list[_Resolved]:
+    """Resolve the levels, layer by layer; the list is inner-most first."""
+    rep, definition = leaf.rep, leaf.definition
+    if rep is None and any(node.layers):
+        raise CorruptFileError(
+            "repetition levels",
+            expected="levels, since there are lists",
+            found="none",
+            where=where,
+        )
+    entries = leaf.entries
+    done: list[_Resolved] = []
+    for at, step in enumerate(steps[:claim]):
+        if node.sizes[at] > 1:
+            entries, definition = _divide(node, at, entries, definition, where)
+        if not step.is_list or rep is None:
+            done.append(_item_layer(step, leaf, at, entries, definition))
+            continue
+        wide = node.wide[len(steps) - 1 - at]
+        if not wide and entries > INT32_MAX:
+            raise CapacityError.of(entries, "items of lists", where=where, instead="a large_list")
+        found = resolve_lists(
+            rep,
+            definition,
+            visible_max=step.visible_max,
+            resolved_max=step.resolved_max,
+            slot_max=step.slot_max,
+            null_level=step.null_level,
+            offset_bits=64 if wide else 32,
+            outer=at + 1 < claim,
+            room=None if step.list_outside else leaf.rows,
+        )
+        if found is None:
+            raise CorruptFileError(
+                "lists", expected=f"at most {leaf.rows}, one per row", found="more", where=where
+            )
+        for inner in done:
+            if inner.slots < 0:
+                inner.slots = found.visible
+        done.append(_Resolved(found.slots, found.validity, found.null_count, found.offsets))
+        rep, definition = found.rep, found.definition
+        if rep is not None:
+            entries = len(rep)
+    for inner, step in zip(done, steps, strict=False):
+        if inner.slots < 0 and definition is not None:
+            # The list outside is resolved with another leaf.
+            inner.slots = int(np.count_nonzero(definition <= step.slot_max))
+    return done
+
+
+def _divide(
+    node: Node, at: int, entries: int, definition: NDArray[np.uint16] | None, where: Where
+) -> tuple[int, NDArray[np.uint16] | None]:
+    """One entry per list of a fixed size: what is said of a list, all its entries say."""
+    if any(node.layers[at + 1 :]):
+        raise UnsupportedFeatureError(
+            f"column {node.name!r} has lists of fixed-size lists of structs (in {where}): "
+            "pages with levels cannot tell where the inner ones begin. Format 2.3 can."
+        )
+    size = node.sizes[at]
+    if entries % size:
+        raise CorruptFileError(
+            "entries of fixed-size lists",
+            expected=f"a multiple of {size}",
+            found=str(entries),
+            where=where,
+        )
+    return entries // size, None if definition is None else definition[::size]
+
+
+def _item_layer(
+    step: repdef.LayerStep, leaf: Leaf, at: int, entries: int, definition: NDArray[np.uint16] | None
+) -> _Resolved:
+    """Resolve a layer that is no list; -1 slots when the list layer outside must say."""
+    if definition is None:
+        if at == 0:
+            return _Resolved(entries, leaf.validity, leaf.null_count, None)
+        return _Resolved(entries, None, 0, None)
+    if step.null_level == 0:
+        return _Resolved(-1 if step.list_outside else entries, None, 0, None)
+    validity, nulls, slots = validity_from_levels(
+        definition, slot_max=step.slot_max, null_level=step.null_level
+    )
+    return _Resolved(slots, validity, nulls, None)
+
+
+def _build(
+    node: Node,
+    resolved: list[tuple[pa.Array, list[_Resolved | None]] | None],
+    depth: int,
+    where: Where,
+) -> pa.Array:
+    if not node.children:
+        leaf = resolved[0]
+        if leaf is None:
+            raise CorruptFileError("column", expected="a leaf", found="none", where=where)
+        return leaf[0]
+    layers = (leaf[1][depth] for leaf in resolved if leaf is not None)
+    layer = next((layer for layer in layers if layer is not None), None)
+    if layer is None:
+        raise CorruptFileError("column", expected="a shape", found="none", where=where)
+    if node.kind in ("list", "map"):
+        items = _build(node.children[0], resolved, depth + 1, where)
+        if layer.offsets is None:
+            raise CorruptFileError("list", expected="offsets", found="none", where=where)
+        return list_array(
+            node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items
+        )
+    if node.kind == "fixed":
+        items = _build(node.children[0], resolved, depth + 1, where)
+        if len(items) != layer.slots * node.sizes[0]:
+            raise _count_mismatch(layer.slots * node.sizes[0], len(items), where)
+        return pa.Array.from_buffers(
+            node.type, layer.slots, [layer.validity], layer.null_count, children=[items]
+        )
+    children, first = [], 0
+    for child in node.children:
+        own = sum(1 for _ in child.leaves())
+        below = resolved[first : first + own]
+        first += own
+        if all(leaf is None for leaf in below):
+            array = all_null(child.type, layer.slots)
+        else:
+            array = _build(child, below, depth + 1, where)
+        if len(array) != layer.slots:
+            raise _count_mismatch(layer.slots, len(array), where)
+        children.append(array)
+    return pa.Array.from_buffers(
+        node.type, layer.slots, [layer.validity], layer.null_count, children=children
+    )
+
+
+def _layers_mismatch(node: Node, leaf: Leaf, where: Where) -> CorruptFileError:
+    shape = ["list" if flag else "item" for flag in node.layers]
+    return CorruptFileError(
+        "page layers",
+        expected=", ".join(shape) + " (inner-most first)",
+        found=", ".join(Layer(layer).name.lower() for layer in leaf.layers) or "none",
+        where=where,
+    )
+
+
+def _count_mismatch(expected: int, found: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "page values", expected=f"{expected} values", found=f"{found}", where=where
+    )

@@ -1,0 +1,1 @@
+"""Writing files of format 2.x."""

@@ -1,0 +1,251 @@
+"""Write the values of blob columns of the second kind, and describe where they went.
+
+Values go out as they come, before the pages that describe them: small ones into the data
+file, larger ones into files beside it, those given by URI nowhere or, copied, as the others.
+
+Specification: "Where values lie" in ``docs/format/blobs.md``.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.build import validity_flags
+from glaive.errors import SchemaError
+from glaive.file.blob_options import BlobOptions, BlobThresholds
+from glaive.file.blob_references import BlobReference
+from glaive.file.v2.blob_files import BlobFiles
+from glaive.file.v2.writing.pending_blobs import cut_values
+from glaive.format.blobs import (
+    DESCRIPTOR,
+    EXTERNAL,
+    INLINE,
+    OWN_FILE,
+    PACKED_FILE,
+    has_blobs_v2,
+    stored,
+)
+from glaive.format.field import Field
+from glaive.format.limits import is_file_name
+from glaive.io.sink import AlignedSink
+from glaive.types import ByteRange
+
+__all__ = ["BlobWriter"]
+
+_LISTS = ("list", "list.struct", "large_list", "large_list.struct")
+
+
+class BlobWriter:
+    """The blobs of one data file."""
+
+    def __init__(self, sink: AlignedSink, files: BlobFiles, options: BlobOptions) -> None:
+        self._sink = sink
+        self._files = files
+        self._options = options
+
+    def describe(self, field: Field, array: Any, path: str) -> Any:
+        """Write the blobs at or below a field; returns the array with descriptions for them.
+
+        Raises
+        ------
+        SchemaError
+            A value has both bytes and a URI, or neither; or a URI that is not allowed.
+        """
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if field.is_blob_v2:
+            return self._describe(field, array, path)
+        if not has_blobs_v2(field):
+            return array
+        mask = array.is_null() if array.null_count else None
+        if field.logical_type == "struct":
+            # Flattened: what lies in null structs is no value.
+            children = [
+                self.describe(child, member, f"{path}.{child.name}")
+                for child, member in zip(field.children, array.flatten(), strict=True)
+            ]
+            inner = [stored(child).to_arrow() for child in field.children]
+            return pa.StructArray.from_arrays(children, fields=inner, mask=mask)
+        if field.logical_type in _LISTS:
+            return self._describe_list(field, array, path, mask)
+        raise SchemaError(
+            f"column {path!r}: blobs cannot lie within {field.logical_type}; use a list or struct"
+        )
+
+    def finish(self) -> None:
+        """Make the files beside the data file visible."""
+        self._files.finish()
+
+    def abort(self) -> None:
+        """Leave no file behind."""
+        self._files.abort()
+
+    def _describe_list(self, field: Field, array: Any, path: str, mask: Any) -> Any:
+        (item,) = field.children
+        items = self.describe(item, array.flatten(), f"{path}.{item.name}")
+        wide = field.logical_type.startswith("large")
+        lengths = np.asarray(array.value_lengths().fill_null(0))
+        offsets = np.zeros(len(array) + 1, np.int64 if wide else np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        make = pa.LargeListArray if wide else pa.ListArray
+        kind: Any = stored(field).arrow_type
+        return make.from_arrays(pa.array(offsets), items, type=kind, mask=mask)
+
+    # ------------------------------------------------------------------ values
+
+    def _describe(self, field: Field, array: Any, path: str) -> Any:
+        rows = len(array)
+        flags = validity_flags(array)
+        valid = np.ones(rows, np.bool_) if flags is None else flags
+        given, uris = array.field("data"), array.field("uri")
+        has_data, has_uri = (np.asarray(part.is_valid()) for part in (given, uris))
+        wrong = valid & (has_data == has_uri)
+        if wrong.any():
+            at = int(wrong.argmax())
+            what = "both" if has_data[at] else "neither"
+            raise SchemaError(
+                f"column {path!r}, row {at} of a batch: expected either data or a uri, found "
+                f"{what}. Give one of them, or None for a null."
+            )
+        values = cut_values(given, valid & has_data)
+        table = _Table(rows)
+        external = np.flatnonzero(valid & has_uri)
+        own = np.ones(rows, np.bool_)
+        if len(external):
+            own[external] = False
+            texts = uris.take(pa.array(external)).to_pylist()
+            external, texts = _keep_references(table, external, texts)
+        if len(external):
+            ranges = _ranges(array, external, path)
+            if self._options.external == "ingest":
+                own[external] = True
+                for row, uri, part in zip(external.tolist(), texts, ranges, strict=True):
+                    values[row] = self._fetch(uri, part)
+            else:
+                self._refer(table, external, texts, ranges, path)
+        self._place(table, values, valid & own, BlobThresholds.of(field, self._options))
+        return table.build(None if flags is None else ~valid)
+
+    def _place(
+        self,
+        table: _Table,
+        values: list[pa.Buffer],
+        here: NDArray[np.bool_],
+        limits: BlobThresholds,
+    ) -> None:
+        """Write values; ``here`` are the rows that have one."""
+        sizes = np.fromiter((value.size for value in values), np.uint64, len(values))
+        alone = here & (sizes > limits.own_file)
+        packed = here & ~alone & (sizes > limits.inline)
+        inline = np.flatnonzero(here & ~alone & ~packed & (sizes > 0))
+        table.size[here] = sizes[here]
+        places = self._sink.write_aligned([values[row] for row in inline.tolist()])
+        table.position[inline] = [place.offset for place in places]
+        table.kind[alone], table.kind[packed] = OWN_FILE, PACKED_FILE
+        for row in np.flatnonzero(packed | alone).tolist():
+            if alone[row]:
+                table.blob_id[row] = self._files.put_alone(values[row])
+            else:
+                number, position = self._files.put_packed(values[row], limits.pack_file)
+                table.blob_id[row], table.position[row] = number, position
+
+    def _refer(
+        self,
+        table: _Table,
+        rows: NDArray[np.int64],
+        uris: list[str],
+        ranges: list[ByteRange | None],
+        path: str,
+    ) -> None:
+        table.kind[rows] = EXTERNAL
+        for row, uri, part in zip(rows.tolist(), uris, ranges, strict=True):
+            table.blob_id[row], table.uri[row] = self._below_base(uri, path)
+            if part is not None:
+                table.position[row], table.size[row] = part
+
+    def _below_base(self, uri: str, path: str) -> tuple[int, str]:
+        """Id of the base that a URI lies below, and the rest; 0 and the URI else."""
+        place = _canonical(uri)
+        for number, base in self._options.bases.items():
+            root = _canonical(base).rstrip("/") + "/"
+            if place.startswith(root) and is_file_name(place[len(root) :]):
+                return number, place[len(root) :]
+        if not self._options.outside_bases:
+            raise SchemaError(
+                f"column {path!r}: {uri!r} lies below no base path of the dataset. Pass "
+                "allow_external_blob_outside_bases=True to refer to it anyway, or "
+                "external_blob_mode='ingest' to copy it."
+            )
+        if "://" not in uri:
+            raise SchemaError(
+                f"column {path!r}: expected an absolute URI such as file:///data/x, found {uri!r}"
+            )
+        return 0, uri
+
+    def _fetch(self, uri: str, part: ByteRange | None) -> pa.Buffer:
+        store, name = self._options.opener(uri)
+        return store.get(name) if part is None else store.open(name).read([part])[0]
+
+
+class _Table:
+    """Descriptors of a batch, column by column."""
+
+    def __init__(self, rows: int) -> None:
+        self.kind = np.full(rows, INLINE, np.uint8)
+        self.position = np.zeros(rows, np.uint64)
+        self.size = np.zeros(rows, np.uint64)
+        self.blob_id = np.zeros(rows, np.uint32)
+        self.uri: list[str] = [""] * rows
+
+    def build(self, null: NDArray[np.bool_] | None) -> Any:
+        columns: list[Any] = [self.kind, self.position, self.size, self.blob_id]
+        arrays: list[Any] = [pa.array(column) for column in columns]
+        arrays.append(pa.array(self.uri, pa.string()))
+        mask = None if null is None else pa.array(null)
+        return pa.StructArray.from_arrays(arrays, fields=list(DESCRIPTOR), mask=mask)
+
+
+def _keep_references(
+    table: _Table, rows: NDArray[np.int64], texts: list[str]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Describe values that were references before as they were; returns the others."""
+    new = np.ones(len(rows), np.bool_)
+    for at, (row, text) in enumerate(zip(rows.tolist(), texts, strict=True)):
+        reference = BlobReference.of_text(text)
+        if reference is not None:
+            new[at] = False
+            table.kind[row] = EXTERNAL
+            table.position[row], table.size[row] = reference.position, reference.size
+            table.blob_id[row], table.uri[row] = reference.base_id, reference.uri
+    return rows[new], [text for text, flag in zip(texts, new.tolist(), strict=True) if flag]
+
+
+def _ranges(array: Any, rows: NDArray[np.int64], path: str) -> list[ByteRange | None]:
+    """The part of an object that each row means; None for all of it."""
+    if array.type.num_fields < len(DESCRIPTOR) - 1:
+        return [None] * len(rows)
+    at = pa.array(rows)
+    starts, sizes = (array.field(name).take(at).to_pylist() for name in ("position", "size"))
+    found: list[ByteRange | None] = []
+    for start, size in zip(starts, sizes, strict=True):
+        if (start is None) != (size is None) or size == 0:
+            raise SchemaError(
+                f"column {path!r}: a part of a uri needs a position and a size above 0, found "
+                f"position {start}, size {size}"
+            )
+        found.append(None if start is None else ByteRange(start, size))
+    return found
+
+
+def _canonical(place: str) -> str:
+    """A path or file URI as an absolute path, any other URI as it is."""
+    if "://" not in place:
+        return PurePath(place).as_posix()
+    parts = urlsplit(place)
+    return unquote(parts.path) if parts.scheme == "file" else place

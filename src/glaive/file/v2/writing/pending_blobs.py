@@ -1,0 +1,99 @@
+"""Pages of blobs on their way into a file: values first, then the page that says where they are.
+
+Specification: "Pages" in ``docs/format/blobs.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.buffers import as_buffer
+from glaive.arrow.build import validity_flags
+from glaive.encodings.levels.repdef import Levels
+from glaive.encodings.miniblock.writer import encode_mini_page
+from glaive.encodings.protocol import EncodedPage, Layer
+from glaive.encodings.values.flat import Flat
+from glaive.errors import GlaiveError
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import ByteRange
+
+__all__ = ["PendingBlobs", "cut_values", "pending_page"]
+
+_PAIR = [64, 64]
+_LEVEL_SHIFT = np.uint64(16)
+
+
+@dataclass(slots=True)
+class PendingBlobs(EncodedPage):
+    """A page of blobs whose positions are known only when they are written.
+
+    ``values`` has one buffer per row, empty ones included; ``describe`` makes the page once
+    every value has its place.
+    """
+
+    values: list[pa.Buffer]
+    describe: Callable[[list[ByteRange]], EncodedPage]
+
+
+def cut_values(array: Any, valid: NDArray[np.bool_] | None) -> list[pa.Buffer]:
+    """Cut an array of binary into its values, without a copy; nulls become empty."""
+    wide = array if array.type == pa.large_binary() else array.cast(pa.large_binary())
+    if not len(wide):
+        return []
+    _, offsets, data = wide.buffers()
+    ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    sizes = np.diff(ends)
+    if valid is not None:
+        sizes = sizes * valid
+    pieces = zip(ends[:-1].tolist(), sizes.tolist(), strict=True)
+    empty = pa.py_buffer(b"")
+    return [data.slice(at, size) if size else empty for at, size in pieces]
+
+
+def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -> PendingBlobs:
+    """A page of blobs with levels; without lists."""
+    valid = validity_flags(array)
+    if levels.definition is not None:
+        valid = levels.definition == 0
+    layout: Any = None
+    describe = partial(_describe, levels, rows, large_chunks=large_chunks)
+    return PendingBlobs(layout, [], rows, cut_values(array, valid), describe)
+
+
+def _describe(
+    levels: Levels, rows: int, places: list[ByteRange], *, large_chunks: bool
+) -> EncodedPage:
+    pairs = np.array(places, np.uint64).reshape(-1, 2)
+    pairs[pairs[:, 1] == 0, 0] = 0
+    if levels.definition is not None:
+        # Valid values have level 0, and what lies in nulls was left out.
+        pairs[:, 0] |= levels.definition.astype(np.uint64) << _LEVEL_SHIFT
+    page = encode_mini_page(
+        FixedWidth(as_buffer(pairs.reshape(-1)), sum(_PAIR), rows),
+        Flat(sum(_PAIR)),
+        None,
+        None,
+        (Layer.ALL_VALID_ITEM,),
+        rows,
+        large_chunks=large_chunks,
+        level_runs=False,
+    )
+    if page is None:
+        raise GlaiveError(f"a page of {rows} descriptions of blobs does not fit its chunks")
+    layout: Any = page.layout
+    encoding = layout.mini_block_layout.value_compression
+    packed = pb.CompressiveEncoding()
+    packed.packed_struct.bits_per_value.extend(_PAIR)
+    packed.packed_struct.values.CopyFrom(encoding)
+    encoding.CopyFrom(packed)
+    layers = [pb.RepDefLayer.ValueType(layer) for layer in levels.layers]
+    blob = pb.BlobLayout(inner_layout=layout, layers=layers)
+    return EncodedPage(pb.PageLayout(blob_layout=blob), page.buffers, rows)

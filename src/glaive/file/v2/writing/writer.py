@@ -1,0 +1,385 @@
+"""Write a 2.x file: arrays are queued per field, cut into pages, encoded and appended.
+
+A field's page is written when about 8 MiB of its values are waiting. Pages are encoded on
+all cores (the loops release the interpreter lock) and appended in order. The footer comes
+last; until then nothing is visible.
+
+Specification: ``docs/format/container.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from glaive.encodings.protocol import EncodedPage
+from glaive.encodings.writing.page import PageOptions, encode_few, encode_page
+from glaive.encodings.writing.symbol_table import PageSymbols
+from glaive.errors import GlaiveError, SchemaError
+from glaive.file.blob_options import BlobOptions
+from glaive.file.profile import FormatProfile
+from glaive.file.types import check_types
+from glaive.file.v2.blob_files import BlobFiles
+from glaive.file.v2.dictionary_passthrough import (
+    decode_or_keep,
+    fits_with_dictionaries,
+    is_passed_through,
+)
+from glaive.file.v2.reading.columns import Node, column_tree, number_columns
+from glaive.file.v2.writing.blob_writer import BlobWriter
+from glaive.file.v2.writing.column_options import GivenOptions, column_options
+from glaive.file.v2.writing.page_queue import PageJob, PageQueue, Symbols
+from glaive.file.v2.writing.pending_blobs import PendingBlobs, pending_page
+from glaive.file.v2.writing.shred import Shredded, shred
+from glaive.format.blobs import has_blobs_v2, is_blob, stored
+from glaive.format.fields import LanceSchema
+from glaive.format.footer import FileFooter
+from glaive.format.pb import file2_pb2, file_pb2
+from glaive.format.wire import seal
+from glaive.io.pool import ordered_map
+from glaive.io.sink import AlignedSink
+from glaive.io.store import ObjectStore
+from glaive.types import ByteRange, FormatVersion
+
+__all__ = ["COLUMN_URL", "PAGE_BYTES", "Columns", "FileV2Writer", "WrittenFileV2"]
+
+PAGE_BYTES = 8 * 1024 * 1024
+"""Arrow bytes per page and leaf column, about."""
+
+_ALONE_BYTES = 1024 * 1024
+"""Arrow bytes below which pages are encoded without other threads: handing over costs more."""
+
+COLUMN_URL = "/lance.encodings.ColumnEncoding"
+_COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
+_ENCODING = file2_pb2.DirectEncoding(encoding=seal(COLUMN_URL, _COLUMN_VALUES))
+_COLUMN = file2_pb2.ColumnMetadata(
+    encoding=file2_pb2.Encoding(direct=_ENCODING)
+).SerializeToString()
+
+Columns = list[tuple[int, EncodedPage]]
+"""Pages of the same rows, one for each column of a field."""
+
+_FEW_ROWS = 4096
+"""Rows of a file whose descriptor may be that of another one."""
+
+_KEPT = 64
+"""Schemas of which is remembered what all files of a dataset have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFileV2:
+    """A finished file (a ``WrittenFile``)."""
+
+    path: str
+    size: int
+    rows: int
+    version: FormatVersion
+    fields: list[int]
+    column_indices: list[int]
+
+
+class FileV2Writer:
+    """A file being written (a ``FileWriter``)."""
+
+    page_url: ClassVar[str] = "/lance.encodings21.PageLayout"
+    """Type of the message that describes a page."""
+
+    keeps_codes: ClassVar[bool] = True
+    """Whether text may keep a dictionary that it comes with.
+
+    See :mod:`glaive.file.v2.dictionary_passthrough`.
+    """
+
+    few_at_once: ClassVar[bool] = True
+    """Whether a few values become a page as :func:`encode_few` makes it."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        schema: LanceSchema,
+        profile: FormatProfile,
+        *,
+        page_bytes: int = PAGE_BYTES,
+        encoding_options: GivenOptions | None = None,
+        blobs: BlobOptions | None = None,
+    ) -> None:
+        self._given, given = schema.fields, schema
+        self._arrow = schema.to_arrow()
+        schema, self._options = _settled(schema, profile)
+        self._wanted = column_options(schema, encoding_options, profile)
+        self.path = path
+        self._where = store.full(path)
+        self._schema = schema
+        self._profile = profile
+        column_of, nodes = self._trees(schema)
+        self._column_of = column_of
+        self._queues = []
+        for node in nodes:
+            leaves = list(node.leaves()) if node.children else [node]
+            per_row = leaves[0].entries_per_row
+            self._queues.append(PageQueue(node, page_bytes * len(leaves), per_row))
+        self._columns: list[Any] = [_column_metadata() for _ in column_of]
+        self._rows = 0
+        self._global_places: list[ByteRange] = []
+        self._metadata = dict(schema.metadata)
+        self._sink = AlignedSink(store.create(path))
+        self._blobs: BlobWriter | None = None
+        if _has_blobs(given):
+            files = BlobFiles(store, path)
+            self._blobs = BlobWriter(self._sink, files, blobs or BlobOptions())
+
+    @property
+    def position(self) -> int:
+        """Bytes written plus bytes waiting in column buffers (estimate)."""
+        return self._sink.position + sum(queue.waiting for queue in self._queues)
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Append rows; the columns must be the schema's, in its order."""
+        same = batch.schema.equals(self._arrow, check_metadata=False)
+        if not same and not fits_with_dictionaries(batch, self._arrow):
+            raise SchemaError(
+                f"batch for {self._where}: expected the columns\n{self._arrow}\n"
+                f"found\n{batch.schema}\nCast the batch to the schema first."
+            )
+        if batch.num_rows <= _FEW_ROWS and isinstance(batch, pa.Table):
+            pieces = batch.to_batches()  # columns of batches are had at less cost
+            batch = pieces[0] if len(pieces) == 1 else batch
+        columns: list[Any] = list(batch.columns)
+        for field, queue, column in zip(self._given, self._queues, columns, strict=True):
+            if not queue.node.nullable and column.null_count:
+                raise SchemaError(
+                    f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
+                    f"{column.null_count}. Fill them, or declare the column nullable."
+                )
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            for chunk in chunks:
+                if len(chunk):
+                    blobs = self._blobs
+                    queue.put(blobs.describe(field, chunk, field.name) if blobs else chunk)
+        self._rows += batch.num_rows
+        full = [queue for queue in self._queues if queue.waiting >= queue.budget]
+        if full:
+            self._flush(full, last=False)
+
+    def finish(self) -> WrittenFileV2:
+        """Write what waits, the metadata and the footer; the file becomes visible."""
+        self._flush([queue for queue in self._queues if queue.arrays], last=True)
+        if self._blobs is not None:
+            self._blobs.finish()
+        size = self._write_footer()
+        return WrittenFileV2(
+            path=self.path,
+            size=size,
+            rows=self._rows,
+            version=self._profile.version,
+            fields=list(self._column_of),
+            column_indices=list(self._column_of.values()),
+        )
+
+    def limit_cache(self, size: int) -> None:
+        """Let no more than ``size`` Arrow bytes wait in all columns together, about."""
+        for queue in self._queues:
+            queue.budget = max(1, size // len(self._queues))
+
+    def add_global_buffer(self, data: bytes) -> int:
+        """Append bytes that belong to no column; returns the number to read them by."""
+        self._global_places.extend(self._sink.write_aligned([data]))
+        return len(self._global_places)
+
+    def add_schema_metadata(self, key: str, value: str) -> None:
+        """Add an entry to the schema's metadata, which is written at the end."""
+        self._metadata[key] = value.encode()
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._sink.abort()
+        if self._blobs is not None:
+            self._blobs.abort()
+
+    # ------------------------------------------------------------------ columns
+
+    def _trees(self, schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
+        """Column by field id, for all fields that own one, and the shapes of the fields."""
+        return _column_trees(schema)
+
+    # ------------------------------------------------------------------ pages
+
+    def _flush(self, queues: Sequence[PageQueue], *, last: bool) -> None:
+        if sum([queue.waiting for queue in queues]) < _ALONE_BYTES:
+            for queue in queues:
+                if not (last and self._write_few(queue)):
+                    self._write_pages(map(self._encode, queue.jobs(last=last)))
+            return
+        jobs = (job for queue in queues for job in queue.jobs(last=last))
+        self._write_pages(ordered_map(self._encode, jobs))
+
+    def _write_few(self, queue: PageQueue) -> bool:
+        """Write the last page of a plain column straight away, if it has but a few values."""
+        node, arrays = queue.node, queue.arrays
+        if not self.few_at_once or len(arrays) != 1 or node.kind != "leaf" or is_blob(node.field):
+            return False
+        if is_passed_through(arrays[0].type, node.type):
+            return False
+        page = encode_few(arrays[0], self._options, self._wanted[node.field.id])
+        if page is None or node.column is None:
+            return False
+        self._append(node.column, page, queue.written)
+        return True
+
+    def _write_pages(self, encoded: Iterable[tuple[PageQueue, list[Columns]]]) -> None:
+        for queue, pages in encoded:
+            for columns in pages:
+                for column, page in columns:
+                    self._append(column, page, queue.written)
+                queue.written += columns[0][1].rows // queue.per_row
+
+    def _encode(self, job: PageJob) -> tuple[PageQueue, list[Columns]]:
+        with job:
+            node = job.queue.node
+            wanted = self._wanted.get(node.field.id) if self.keeps_codes else None
+            array = decode_or_keep(job.array, node.type, wanted)
+            return job.queue, list(self._encode_rows(node, array, job.symbols))
+
+    def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
+        """Encode an array into one page per leaf, or into several where levels are too many."""
+        pages = []
+        for leaf in shred(node, array):
+            page = self._encode_leaf(leaf, symbols.get(leaf.node.field.id))
+            if page is None:
+                half = len(array) // 2
+                yield from self._encode_rows(node, array.slice(0, half), symbols)
+                yield from self._encode_rows(node, array.slice(half), symbols)
+                return
+            if leaf.node.column is None:
+                raise GlaiveError(f"leaf {leaf.node.name!r} of {self._where} has no column")
+            pages.append((leaf.node.column, page))
+        yield pages
+
+    def _encode_leaf(self, leaf: Shredded, symbols: PageSymbols | None) -> EncodedPage | None:
+        """Encode a leaf as one page; None when its levels are too many for one."""
+        if is_blob(leaf.node.field):
+            large = self._options.large_chunks
+            return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
+        wanted = self._wanted[leaf.node.field.id]
+        return encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted, symbols)
+
+    def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
+        if isinstance(page, PendingBlobs):
+            page = page.describe(self._sink.write_aligned(page.values))
+        places = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
+        message = self._columns[column].pages.add(
+            buffer_offsets=[place.offset for place in places],
+            buffer_sizes=[place.size for place in places],
+            length=page.rows,
+            priority=first_row,
+        )
+        message.encoding.direct.encoding = _sealed(self.page_url, page.layout.SerializeToString())
+
+    # ------------------------------------------------------------------ metadata
+
+    def _write_footer(self) -> int:
+        schema_place = self._sink.write_aligned([self._descriptor()])
+        places = [*schema_place, *self._global_places]
+        columns = [column.SerializeToString() for column in self._columns]
+        start = self._sink.position
+        table, at = [], start
+        for raw in columns:
+            table += [at, len(raw)]
+            at += len(raw)
+        column_table = _numbers(table)
+        global_at = at + len(column_table)
+        global_table = _numbers([number for place in places for number in place])
+        footer = FileFooter(
+            metadata_start=start,
+            column_table=at,
+            global_table=global_at,
+            global_buffers=len(places),
+            columns=len(columns),
+            major=self._profile.footer[0],
+            minor=self._profile.footer[1],
+        )
+        self._sink.write([*columns, column_table, global_table, footer.build()])
+        return self._sink.finish()
+
+    def _descriptor(self) -> bytes:
+        fields = _wire_fields(self._schema)
+        if not self._metadata and self._rows <= _FEW_ROWS:
+            return _small_descriptor(self._schema, self._rows)
+        descriptor = file_pb2.FileDescriptor(schema=fields, length=self._rows)
+        for key, value in self._metadata.items():
+            descriptor.schema.metadata[key] = value
+        return descriptor.SerializeToString()
+
+
+@lru_cache(maxsize=_KEPT)
+def _settled(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSchema, PageOptions]:
+    """The schema as a file of this format has it, and what is permitted in its pages.
+
+    Raises
+    ------
+    SchemaError
+        The format cannot hold a column's type.
+    """
+    check_types(schema, profile)
+    fields = tuple(map(stored, schema.fields))
+    permitted = PageOptions(
+        large_chunks=profile.large_chunks,
+        scalar_constants=profile.scalar_constants,
+        compressed_constant_levels=profile.compressed_constant_levels,
+        dictionary_bits=profile.dictionary_bits,
+        level_runs=profile.level_runs,
+        dictionary_compression=profile.dictionary_compression,
+        packed_runs=profile.packed_runs,
+    )
+    return schema if fields == schema.fields else replace(schema, fields=fields), permitted
+
+
+@lru_cache(maxsize=_KEPT)
+def _has_blobs(schema: LanceSchema) -> bool:
+    return any(map(has_blobs_v2, schema.fields))
+
+
+@lru_cache(maxsize=_KEPT)
+def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
+    column_of = number_columns(schema.fields)
+    return column_of, [column_tree(field, column_of) for field in schema.fields]
+
+
+@lru_cache(maxsize=_KEPT)
+def _wire_fields(schema: LanceSchema) -> Any:
+    """The schema's message without metadata; never changed."""
+    return file_pb2.Schema(fields=schema.to_wire())
+
+
+@lru_cache(maxsize=_KEPT)
+def _small_descriptor(schema: LanceSchema, rows: int) -> bytes:
+    """The file descriptor, without metadata of the schema."""
+    return file_pb2.FileDescriptor(schema=_wire_fields(schema), length=rows).SerializeToString()
+
+
+@lru_cache(maxsize=1024)
+def _sealed(url: str, layout: bytes) -> bytes:
+    return seal(url, layout)
+
+
+def _numbers(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def _plain(buffer: Any) -> Any:
+    return buffer if isinstance(buffer, (bytes, pa.Buffer)) else memoryview(buffer)
+
+
+def _column_metadata() -> Any:
+    return file2_pb2.ColumnMetadata.FromString(_COLUMN)

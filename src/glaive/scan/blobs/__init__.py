@@ -1,0 +1,1 @@
+"""Blob columns: descriptors, values, and files over them."""

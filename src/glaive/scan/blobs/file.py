@@ -1,0 +1,227 @@
+"""One value of a blob column as a file: read at leisure, and only what is asked for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
+from glaive.io.store import ObjectStore, RangeReader
+from glaive.scan.blobs.location import BlobPlace, open_place
+from glaive.table.root import plain_store
+from glaive.types import ByteRange
+
+__all__ = ["BlobFile"]
+
+
+class BlobFile(io.RawIOBase):
+    """A value to read from, to seek in, and to hand to whatever takes a binary file.
+
+    Made by ``dataset.take_blobs``. Reading asks for the bytes wanted and no others, with one
+    request; in a local file it copies them from the map, :meth:`view` not even that. Can be
+    pickled when its store can: it is then opened again, at the same position. Not to be shared
+    between threads, as it has a position; :meth:`read_range` may be.
+
+    Parameters
+    ----------
+    place
+        Where the value lies.
+    buffer_size
+        Bytes to read ahead when reading on where the last read ended; 0 reads what is asked
+        for. Without effect in local files.
+    """
+
+    def __init__(self, place: BlobPlace, buffer_size: int = 0) -> None:
+        super().__init__()
+        self._place = place
+        self._reader: RangeReader | None = place.shared
+        self._position = 0
+        self._buffer_size = _check_buffer_size(buffer_size)
+        self._ahead = (0, pa.py_buffer(b""))
+
+    def __repr__(self) -> str:
+        return f"<BlobFile size={self.size()}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        place = self._place
+        # The store alone: options for other places of the dataset stay here.
+        state = (plain_store(place.store), place.path, place.offset, place.size, place.own)
+        return (_reopen, (*state, self._buffer_size, self._position, self.closed))
+
+    @property
+    def uri(self) -> str:
+        """The object that the value lies in."""
+        return self._place.store.full(self._place.path)
+
+    def size(self) -> int:
+        """Size of the value in bytes; a request only for a whole object by URI."""
+        if self._place.size is not None:
+            return self._place.size
+        try:
+            return self._open().size - self._place.offset
+        except ObjectNotFoundError as error:
+            raise self._missing() from error
+
+    # ------------------------------------------------------------------ position
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; behind the end is allowed, and reads nothing."""
+        self._check_open()
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"whence: expected 0, 1 or 2, found {whence!r}")
+        base = 0
+        if whence == io.SEEK_CUR:
+            base = self._position
+        elif whence == io.SEEK_END:
+            base = self.size()
+        if base + offset < 0:
+            raise ValueError(f"negative seek value {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Up to ``size`` bytes, fewer at the end only; all that is left by default."""
+        self._check_open()
+        left = max(0, self.size() - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        data = self._read_on(wanted).to_pybytes()
+        self._position += wanted
+        return data
+
+    def readall(self) -> bytes:
+        """All that is left."""
+        return self.read()
+
+    def read1(self, size: int = -1) -> bytes:
+        """As :meth:`read`."""
+        return self.read(size)
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; returns how many bytes, fewer than it has at the end only."""
+        self._check_open()
+        target = memoryview(buffer).cast("B")
+        wanted = min(len(target), max(0, self.size() - self._position))
+        if wanted:
+            target[:wanted] = memoryview(self._read_on(wanted)).cast("B")
+        self._position += wanted
+        return wanted
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Bytes of a range; the position stays where it is.
+
+        Raises
+        ------
+        OptionError
+            The range goes beyond the value.
+        """
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of several ranges, near ones with one request; the position stays."""
+        self._check_open()
+        end = self.size()
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > end:
+                raise OptionError(
+                    f"range of {length} bytes at {offset}: expected bytes within 0..{end}, the "
+                    "size of the blob"
+                )
+        return [one.to_pybytes() for one in self._fetch([ByteRange(*one) for one in ranges])]
+
+    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
+        """Bytes without a copy in a local file, where they stay valid after closing."""
+        self._check_open()
+        end = self.size()
+        size = end - offset if length is None else length
+        if not 0 <= offset <= offset + size <= end:
+            raise OptionError(
+                f"range of {size} bytes at {offset}: expected bytes within 0..{end}, the size of "
+                "the blob"
+            )
+        return memoryview(self._fetch([ByteRange(offset, size)])[0]).cast("B")
+
+    def close(self) -> None:
+        """Let go of the object; closing twice is no error."""
+        self._ahead = (0, pa.py_buffer(b""))
+        self._reader = None
+        super().close()
+
+    # ------------------------------------------------------------------ bytes
+
+    def _read_on(self, size: int) -> pa.Buffer:
+        """``size`` bytes from the position on, which are there."""
+        if not size:
+            return pa.py_buffer(b"")
+        start, (first, ahead) = self._position, self._ahead
+        if first <= start and start + size <= first + ahead.size:
+            return ahead.slice(start - first, size)
+        if size >= self._buffer_size or self._open().mapped:
+            return self._fetch([ByteRange(start, size)])[0]
+        more = min(self._buffer_size, self.size() - start)
+        (ahead,) = self._fetch([ByteRange(start, more)])
+        self._ahead = (start, ahead)
+        return ahead.slice(0, size)
+
+    def _fetch(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        if not any(size for _, size in ranges):
+            return [pa.py_buffer(b"")] * len(ranges)
+        base = self._place.offset
+        try:
+            return self._open().read([ByteRange(base + at, size) for at, size in ranges])
+        except ObjectNotFoundError as error:
+            raise self._missing() from error
+
+    def _open(self) -> RangeReader:
+        if self._reader is None:
+            self._reader = open_place(self._place)
+        return self._reader
+
+    def _missing(self) -> DataFileMissingError:
+        return DataFileMissingError(
+            f"{self.uri}, which holds a value of a blob column, does not exist. Restore it."
+        )
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the blob file is closed; take it again from the dataset")
+
+
+def _check_buffer_size(size: object) -> int:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise OptionError(f"buffer_size: expected a number of bytes ≥ 0, found {size!r}")
+    return size
+
+
+def _reopen(
+    store: ObjectStore,
+    path: str,
+    offset: int,
+    size: int | None,
+    own: bool,  # noqa: FBT001  # called by pickle, with positions only
+    buffer_size: int,
+    position: int,
+    closed: bool,  # noqa: FBT001  # called by pickle, with positions only
+) -> BlobFile:
+    file = BlobFile(BlobPlace(store, path, offset, size, own), buffer_size)
+    file.seek(position)
+    if closed:
+        file.close()
+    return file

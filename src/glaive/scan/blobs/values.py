@@ -1,0 +1,150 @@
+"""Columns of blobs as the values themselves, which lie in several files.
+
+Blobs of the first kind come as values from the reader of their data file; here are those of
+the second kind. Rows that are written again have references in place of the values that lie
+elsewhere: those are nobody's to fetch by the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.encodings.row_ranges import join_buffers
+from glaive.errors import SchemaError
+from glaive.file.protocol import BoundColumn, Searchable
+from glaive.format.blobs import EXTERNAL, as_binary, has_blobs_v2, logical
+from glaive.format.field import Field
+from glaive.format.fragment import Fragment
+from glaive.scan.blobs.location import BlobHome, read_places, refuse_links
+from glaive.scan.snapshot import Snapshot
+
+__all__ = ["LogicalColumn", "PayloadColumn"]
+
+
+class PayloadColumn(Searchable):
+    """A top-level field with its blobs as values (a ``BoundColumn``)."""
+
+    _shown = staticmethod(as_binary)
+
+    def __init__(
+        self, inner: BoundColumn, column: Field, snapshot: Snapshot, fragment: Fragment
+    ) -> None:
+        self._inner = inner
+        self._column = column
+        self._snapshot = snapshot
+        self._fragment = fragment
+        self.field = self._shown(column).to_arrow()
+        self.num_rows = inner.num_rows
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Row numbers at which pages begin."""
+        return self._inner.cuts()
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start`` to ``stop``."""
+        found = self._inner.read(start, stop)
+        return self._resolve(self._column, found, self._column.name, distinct=True)
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        """The rows at these positions."""
+        distinct = len(np.unique(rows)) == len(rows)
+        found = self._inner.take(rows)
+        return self._resolve(self._column, found, self._column.name, distinct=distinct)
+
+    plan_read = read
+    plan_take = take
+
+    def _resolve(self, field: Field, array: Any, path: str, *, distinct: bool) -> Any:
+        """Values in place of the descriptions at or below a field."""
+        if field.is_blob_v2:
+            return self._values(field, array, path, distinct=distinct)
+        if not has_blobs_v2(field):
+            return array
+        kind: Any = self._shown(field).arrow_type
+        if field.logical_type == "struct":
+            # Flattened: descriptions in null structs mean nothing.
+            members = [
+                self._resolve(child, member, f"{path}.{child.name}", distinct=distinct)
+                for child, member in zip(field.children, array.flatten(), strict=True)
+            ]
+            mask = array.is_null() if array.null_count else None
+            return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+        if field.logical_type in ("list", "list.struct", "large_list", "large_list.struct"):
+            (item,) = field.children
+            items = self._resolve(item, array.flatten(), path, distinct=distinct)
+            wide = field.logical_type.startswith("large")
+            lengths = np.asarray(array.value_lengths().fill_null(0))
+            offsets = np.zeros(len(array) + 1, np.int64 if wide else np.int32)
+            np.cumsum(lengths, out=offsets[1:])
+            mask = array.is_null() if array.null_count else None
+            make = pa.LargeListArray if wide else pa.ListArray
+            return make.from_arrays(pa.array(offsets), items, type=kind, mask=mask)
+        raise SchemaError(
+            f"column {field.name!r}: blobs within {field.logical_type} are read as descriptions "
+            "only; leave out blob_handling='all_binary'"
+        )
+
+    def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
+        rows = len(descriptions)
+        home = self._home(field, path)
+        if home is None or not rows:
+            return pa.nulls(rows, pa.large_binary())
+        return _binary(read_places(home.places(descriptions), distinct=distinct))
+
+    def _home(self, field: Field, path: str) -> BlobHome | None:
+        """The data file with the descriptions of a blob column; None if no file has it."""
+        file = next((one for one in self._fragment.files if field.id in one.columns()), None)
+        return None if file is None else BlobHome(self._snapshot, file, path)
+
+
+class LogicalColumn(PayloadColumn):
+    """The same with values that lie elsewhere as references: rows to be written again."""
+
+    _shown = staticmethod(logical)
+
+    def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
+        rows = len(descriptions)
+        kind: Any = self._shown(field).arrow_type
+        home = self._home(field, path)
+        if home is None or not rows:
+            return pa.nulls(rows, kind)
+        valid = np.asarray(descriptions.is_valid())
+        external = valid & (np.asarray(descriptions.field(0).fill_null(0)) == EXTERNAL)
+        buffers: list[pa.Buffer | None] = [None] * rows
+        here = np.flatnonzero(~external)
+        places = home.places(descriptions.take(pa.array(here)) if external.any() else descriptions)
+        refuse_links(places)
+        for row, buffer in zip(here.tolist(), read_places(places, distinct=distinct), strict=True):
+            buffers[row] = buffer
+        members: dict[str, Any] = {"data": _binary(buffers)}
+        if external.any():
+            texts: list[str | None] = [None] * rows
+            for row, reference in home.references(descriptions, external):
+                texts[row] = reference.to_text()
+            members["uri"] = pa.array(texts, pa.string())
+        columns = [
+            members[one.name] if one.name in members else pa.nulls(rows, one.type) for one in kind
+        ]
+        mask = None if valid.all() else pa.array(~valid)
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+
+
+def _binary(buffers: list[pa.Buffer | None]) -> Any:
+    """One array of these values."""
+    rows = len(buffers)
+    sizes = [0 if buffer is None else buffer.size for buffer in buffers]
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    filled = [buffer for buffer in buffers if buffer is not None and buffer.size]
+    data = join_buffers(filled) if filled else pa.py_buffer(b"")
+    valid = np.fromiter((buffer is not None for buffer in buffers), np.bool_, rows)
+    nulls = rows - int(np.count_nonzero(valid))
+    validity = pack_flags(valid) if nulls else None
+    return pa.Array.from_buffers(
+        pa.large_binary(), rows, [validity, as_buffer(offsets), data], nulls
+    )

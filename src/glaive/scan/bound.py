@@ -1,0 +1,357 @@
+"""One fragment seen through a projection: its files side by side, deleted rows left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.buffers import as_buffer, number_array, pack_flags
+from glaive.arrow.build import all_null
+from glaive.arrow.extensions import to_type
+from glaive.encodings.protocol import Fetch
+from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
+from glaive.file.drive import chain
+from glaive.file.extension_columns import PresentedColumns, present
+from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
+from glaive.format.blobs import stored
+from glaive.format.extension import extended
+from glaive.format.fields import Field
+from glaive.format.fragment import DataFile, Fragment
+from glaive.io.mapped import MappedReader
+from glaive.io.store import RangeReader
+from glaive.scan.filter.columns import Cells
+from glaive.scan.projection import Projection
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
+
+__all__ = ["BoundFragment", "bind_fragment"]
+
+
+_FRAGMENT_BYTES = 2048
+"""Bytes of memory of a fragment beside its columns."""
+
+
+class BoundFragment:
+    """The columns of a projection, tied to the files of one fragment. Immutable.
+
+    Row numbers are physical: deleted rows count. ``nbytes`` is an estimate of the memory
+    held, with all columns, once everything was read from.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        position: int,
+        fragment: Fragment,
+        projection: Projection,
+        columns: Sequence[BoundColumn],
+        whole: BoundColumns | None,
+        readers: Sequence[RangeReader],
+    ) -> None:
+        # What filters see: storage types. JSON is text in results only.
+        self.stored = columns
+        if projection.presented:
+            seen = extended(pa.schema([column.field for column in columns]))
+            if whole is not None and projection.plain:
+                whole = PresentedColumns(whole, seen)
+            columns = [present(column, field) for column, field in zip(columns, seen, strict=True)]
+        self.fragment = _narrowed(fragment, projection)
+        self.projection = projection
+        self.columns = columns
+        self.readers = readers
+        self.mapped = all(reader.mapped for reader in readers)
+        self.rows = fragment.physical_rows
+        self.live = snapshot.live_rows(fragment)
+        self._system = SystemColumns(snapshot, position) if projection.system else None
+        self.nbytes = _FRAGMENT_BYTES
+        # With all columns in one file, its requests are joined.
+        self._whole = whole
+
+    @cached_property
+    def cuts(self) -> NDArray[np.int64]:
+        """Rows at which a page of any column begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        return np.unique(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Live rows among ``start`` to ``stop``, one array per output."""
+        if self.live is not None and self.mapped and self.projection.plain:
+            return [self.live.read(column, start, stop) for column in self.columns]
+        if self._whole is not None:
+            arrays = self._whole.read(start, stop)
+        else:
+            columns = self.columns if self.projection.plain else self.stored
+            arrays = [column.read(start, stop) for column in columns]
+        if not self.projection.plain:
+            arrays = self.outputs(arrays, np.arange(start, stop, dtype=np.int64))
+        return arrays if self.live is None else self.live.keep(start, stop, arrays)
+
+    def expect(self, pattern: Literal["random", "sequential"]) -> None:
+        """Tell the files how they will be read."""
+        for reader in self.readers:
+            reader.expect(pattern)
+
+    def is_cold(self) -> bool:
+        """Whether parts of the mapped files are not in memory, by a sample."""
+        return any(isinstance(one, MappedReader) and one.is_cold() for one in self.readers)
+
+    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+        """The rows at these physical positions, one array per output, in this order."""
+        if self._whole is not None:
+            arrays = self._whole.take(rows)
+        else:
+            columns = self.columns if self.projection.plain else self.stored
+            arrays = [column.take(rows) for column in columns]
+        return arrays if self.projection.plain else self.outputs(arrays, rows)
+
+    def announce(self, rows: NDArray[np.int64]) -> bool:
+        """Have the system read what a take of these rows touches, if that is known."""
+        return self._whole is not None and self._whole.announce(rows)
+
+    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value, to be read with the first of ``readers``; or the arrays."""
+        if self._whole is None:
+            return self.take(rows)
+        step = self._whole.plan_take(rows)
+        if self.projection.plain:
+            return step
+        return chain(step, lambda arrays: self.outputs(arrays, rows))
+
+    def outputs(self, arrays: Sequence[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
+        """Columns of the result from the fields, as stored, that were read for ``rows``."""
+        cells = self.cells(rows, lambda at: arrays[at])
+        return [cells.output(one) for one in self.projection.outputs]
+
+    def cells(
+        self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
+    ) -> Cells:
+        """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
+        system = partial(self.system, rows=rows, deleted=deleted)
+        return Cells(len(rows), read, system, self.shown)
+
+    def shown(self, at: int, array: Any) -> Any:
+        """A stored field in the type that results have."""
+        column = self.columns[at]
+        if column is self.stored[at]:
+            return array
+        return to_type(array, column.field.type, f"column {column.field.name!r}")
+
+    @property
+    def system_columns(self) -> SystemColumns:
+        """The columns that no file has; the projection must name one of them."""
+        if self._system is None:
+            raise ColumnNotFoundError("the projection has no system columns")
+        return self._system
+
+    def system(self, name: str, rows: NDArray[np.int64], *, deleted: bool = False) -> Any:
+        """Values of a system column for physical rows.
+
+        With ``deleted``, deleted rows are among them: they have neither id nor address.
+        """
+        values = self.system_columns.of(name, rows)
+        if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
+            there = pack_flags(~np.isin(rows, self.live.deleted))
+            return pa.Array.from_buffers(pa.uint64(), len(rows), [there, as_buffer(values)])
+        return number_array(values)
+
+
+def bind_fragment(
+    snapshot: Snapshot, position: int, projection: Projection, *, announce: bool = False
+) -> BoundFragment:
+    """Open what a projection needs of a fragment; see ``Snapshot.open_file`` for ``announce``.
+
+    Raises
+    ------
+    DataFileMissingError
+        A file that is needed does not exist; files that are not needed are not looked at.
+    CorruptFileError
+        A column has other rows than the fragment, or a column that is never null is nowhere.
+    """
+    fragment = snapshot.manifest.fragment(position)
+    if len(fragment.files) == 1:
+        entry = fragment.files[0]
+        column_of = _columns(entry)
+        if column_of.keys() >= projection.leaves:  # the usual case: all in one file
+            if not projection.leaves:
+                snapshot.check_rows(fragment, announce=announce)
+            file = snapshot.open_file(entry, announce=announce)
+            all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
+            columns = _with_payloads(snapshot, fragment, projection, all_of_it.columns)
+            whole = None if projection.payloads else all_of_it
+            found = BoundFragment(
+                snapshot, position, fragment, projection, columns, whole, [file.reader]
+            )
+            found.nbytes += all_of_it.nbytes
+            return found
+    return _bind_several(snapshot, position, projection, announce=announce)
+
+
+def _bind_several(
+    snapshot: Snapshot, position: int, projection: Projection, *, announce: bool
+) -> BoundFragment:
+    """Bind columns that are in several files, or in none."""
+    fragment = snapshot.manifest.fragment(position)
+    homes: dict[int, int] = {}
+    for at, entry in enumerate(fragment.files):
+        for field_id in _columns(entry):
+            # Damaged datasets of old releases list an id twice: the first file counts.
+            homes.setdefault(field_id, at)
+    by_file: dict[int, list[Field]] = {}
+    parts: list[list[int]] = []
+    for field in projection.fields:
+        files = sorted({homes[leaf.id] for leaf in field.leaf_columns() if leaf.id in homes})
+        if not files and not field.nullable:
+            raise CorruptFileError(
+                f"column {field.name!r} of fragment {fragment.id}",
+                expected="values in one of its files, as it is never null",
+                found="none",
+                where=snapshot.manifest.where,
+            )
+        parts.append(files)
+        for file in files:
+            by_file.setdefault(file, []).append(_within(field, homes, file))
+    bound: dict[int, BoundColumns] = {}
+    readers: list[RangeReader] = []
+    for at, fields in by_file.items():
+        entry = fragment.files[at]
+        reader = snapshot.open_file(entry, announce=announce)
+        bound[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
+        readers.append(reader.reader)
+    if not bound:
+        snapshot.check_rows(fragment, announce=announce)
+    left = {at: iter(columns.columns) for at, columns in bound.items()}
+    columns: list[BoundColumn] = []
+    for field, files in zip(projection.fields, parts, strict=True):
+        pieces = [next(left[at]) for at in files]
+        if not pieces:
+            columns.append(_NullColumn(stored(field).to_arrow(), fragment.physical_rows))
+        elif len(pieces) == 1:
+            columns.append(pieces[0])
+        else:
+            columns.append(_SplitStruct(field.to_arrow(), pieces))
+    columns = _with_payloads(snapshot, fragment, projection, columns)
+    single = len(bound) == 1 and all(parts) and not projection.payloads
+    whole = next(iter(bound.values())) if single else None
+    found = BoundFragment(snapshot, position, fragment, projection, columns, whole, readers)
+    found.nbytes += sum(one.nbytes for one in bound.values())
+    return found
+
+
+def _with_payloads(
+    snapshot: Snapshot,
+    fragment: Fragment,
+    projection: Projection,
+    columns: Sequence[BoundColumn],
+) -> list[BoundColumn]:
+    """The columns, those of blobs as values where these are wanted."""
+    if not projection.payloads:
+        return list(columns)
+    from glaive.scan.blobs.values import LogicalColumn, PayloadColumn
+
+    kind = LogicalColumn if projection.references else PayloadColumn
+    made: list[BoundColumn] = list(columns)
+    for at in projection.payloads:
+        made[at] = kind(columns[at], projection.fields[at], snapshot, fragment)
+    return made
+
+
+def _narrowed(fragment: Fragment, projection: Projection) -> Fragment:
+    """The fragment, its files with those fields only that are read: there may be thousands."""
+    wanted = {one.id for field in projection.fields for one in field.walk()}
+    files = []
+    for file in fragment.files:
+        kept = [pair for pair in file.columns().items() if pair[0] in wanted]
+        if not file.column_indices or len(kept) == len(file.fields):
+            files.append(file)
+            continue
+        fields, columns = tuple(one for one, _ in kept), tuple(column for _, column in kept)
+        files.append(replace(file, fields=fields, column_indices=columns))
+    return replace(fragment, files=tuple(files))
+
+
+def _columns(file: DataFile) -> dict[int, int]:
+    """Column index by id of the fields that a file holds."""
+    pairs = file.columns().items()
+    return {field_id: column for field_id, column in pairs if column >= 0}
+
+
+def _within(field: Field, homes: dict[int, int], file: int) -> Field:
+    """The field with those leaves only that one file holds, or that no file holds."""
+    if all(homes.get(leaf.id, file) == file for leaf in field.leaf_columns()):
+        return field
+    if field.logical_type != "struct":
+        raise UnsupportedFeatureError(
+            f"the parts of column {field.name!r} ({field.logical_type}) are spread over several "
+            "data files, which this version of glaive reads for structs only"
+        )
+    kept = tuple(
+        _within(child, homes, file)
+        for child in field.children
+        if any(homes.get(leaf.id) == file for leaf in child.leaf_columns())
+    )
+    return replace(field, children=kept)
+
+
+class _NullColumn(Searchable):
+    """A column that no file of the fragment has: it was added later."""
+
+    def __init__(self, field: pa.Field, rows: int) -> None:
+        self.field = field
+        self.num_rows = rows
+
+    def cuts(self) -> NDArray[np.int64]:
+        return np.array([0, self.num_rows], np.int64)
+
+    def read(self, start: int, stop: int) -> Any:
+        return all_null(self.field.type, stop - start)
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        return all_null(self.field.type, len(rows))
+
+    plan_read = read
+    plan_take = take
+
+
+class _SplitStruct(Searchable):
+    """A struct whose members are in several files."""
+
+    def __init__(self, field: pa.Field, pieces: Sequence[BoundColumn]) -> None:
+        self.field = field
+        self.pieces = pieces
+        self.num_rows = pieces[0].num_rows
+
+    def cuts(self) -> NDArray[np.int64]:
+        return np.unique(np.concatenate([piece.cuts() for piece in self.pieces]))
+
+    def read(self, start: int, stop: int) -> Any:
+        return _merge(self.field.type, [piece.read(start, stop) for piece in self.pieces])
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        return _merge(self.field.type, [piece.take(rows) for piece in self.pieces])
+
+    plan_read = read
+    plan_take = take
+
+
+def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
+    """One struct of ``kind`` from structs with some of its members each."""
+    members = []
+    for member in kind:
+        found = []
+        for array in arrays:
+            at = array.type.get_field_index(member.name)
+            if at >= 0:
+                found.append(array.field(at))
+        if not found:
+            members.append(all_null(member.type, len(arrays[0])))
+        else:
+            members.append(found[0] if len(found) == 1 else _merge(member.type, found))
+    first = arrays[0]
+    mask = first.is_null() if first.null_count else None
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)

@@ -1,0 +1,1 @@
+"""Running a plan: parts ahead on threads, batches in order."""

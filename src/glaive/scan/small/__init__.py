@@ -1,0 +1,1 @@
+"""Many small fragments read as one."""

@@ -1,0 +1,161 @@
+"""A version of a dataset seen through a projection, with its fragments kept opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.format.fragment import LEGACY
+from glaive.scan.bound import BoundFragment, bind_fragment
+from glaive.scan.projection import BlobHandling, Columns, Projection, project
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system_columns import SYSTEM_COLUMNS
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Filter
+
+__all__ = ["View", "Views", "bare_batch"]
+
+_MANY_ROWS = 2
+"""Rows of a take from which on it is worth a look whether files are in memory."""
+
+_PROJECTIONS = 64
+"""Projections kept per version; beyond, all are let go."""
+
+
+_Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
+
+
+class View:
+    """Fragments of a snapshot, bound to a projection when first asked for."""
+
+    __slots__ = ("_cache", "_met", "_token", "projection", "schema", "snapshot")
+
+    def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
+        self.snapshot = snapshot
+        self.projection = projection
+        self.schema: pa.Schema = projection.schema
+        # Not the view itself: what the session keeps must not keep the session.
+        self._token = object()
+        self._cache = snapshot.session.cache
+        self._met: set[int] = set()
+
+    def fragment(self, position: int) -> BoundFragment:
+        """The fragment at a position of the manifest's list."""
+        found: BoundFragment | None = self._cache.get((self._token, position))
+        return found or self._bind(position, announce=False)
+
+    def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
+        """The same fragment, once what the physical rows need is being read.
+
+        That pays for more than a few rows of mapped files that are not in memory. Where it
+        is not known what they need, the fragment is one that announces its reads.
+        """
+        bound = self.fragment(position)
+        bound.expect("random")
+        if len(rows) < _MANY_ROWS or not bound.mapped or not bound.is_cold():
+            return bound
+        found: BoundFragment | None = self._cache.get((self._token, ~position))
+        if found is None:
+            if bound.announce(rows):
+                return bound
+            found = self._bind(position, announce=True)
+        found.expect("random")
+        return found
+
+    def meets(self, position: int) -> bool:
+        """Whether a take meets the fragment for the first time, as far as anyone asked."""
+        if position in self._met or self._cache.get((self._token, position)) is not None:
+            return False
+        self._met.add(position)
+        return True
+
+    def _bind(self, position: int, *, announce: bool) -> BoundFragment:
+        found = bind_fragment(self.snapshot, position, self.projection, announce=announce)
+        key = (self._token, ~position if announce else position)
+        self._cache.put(key, found, found.nbytes)
+        return found
+
+    def empty(self) -> pa.Table:
+        """A table of the result's schema without rows."""
+        return self.schema.empty_table()
+
+    def rows_alone(self, count: int) -> pa.Table:
+        """A table of so many rows, for a projection without columns."""
+        metadata: Any = self.schema.metadata
+        one = pa.schema([pa.field("rows", pa.null())], metadata)
+        return pa.Table.from_arrays([pa.nulls(count)], schema=one).select([])
+
+
+def bare_batch(rows: int) -> pa.RecordBatch:
+    """A batch of so many rows without columns, which takes no memory."""
+    without: Any = pa.Array.from_buffers(pa.struct([]), rows, [None])
+    return pa.RecordBatch.from_struct_array(without)
+
+
+class Views:
+    """The projections of a snapshot that were asked for, each worked out once."""
+
+    __slots__ = ("_filters", "_kept", "snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._kept: dict[object, View] = {}
+        self._filters: dict[str, Filter] = {}
+
+    def scan(
+        self,
+        columns: Columns | None,
+        *,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        blobs: BlobHandling = "descriptions",
+        inputs: tuple[str, ...] = (),
+    ) -> View:
+        """The view of a scan: members of structs become columns of their own.
+
+        ``inputs`` are paths that its filter or its order needs.
+        """
+        key: _Key = (columns, with_row_id, with_row_address, blobs, inputs)
+        return self._kept.get(key) or self._keep(key, key, nested=False)
+
+    def filter(self, source: Any) -> Filter:
+        """A filter bound to the columns; what was written as text is kept."""
+        found = self._filters.get(source) if isinstance(source, str) else None
+        if found is None:
+            from glaive.expr.filters import bind_filter
+
+            schema = self.snapshot.manifest.schema
+            found = bind_filter(source, schema, system=SYSTEM_COLUMNS)
+            if isinstance(source, str):
+                if len(self._filters) >= _PROJECTIONS:
+                    self._filters.clear()
+                self._filters[source] = found
+        return found
+
+    def take(self, columns: Columns | None, *, blobs: BlobHandling = "descriptions") -> View:
+        """The view of a take: members stay within their structs."""
+        key: _Key = (columns, False, False, blobs, ())
+        place = columns if blobs == "descriptions" else (columns, blobs)
+        return self._kept.get(place) or self._keep(key, place, nested=True)
+
+    def _keep(self, key: _Key, place: object, *, nested: bool) -> View:
+        columns, row_id, row_address, blobs, inputs = key
+        if self.snapshot.manifest.data_format == LEGACY:
+            blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
+        projection = project(
+            self.snapshot.manifest.schema,
+            columns,
+            with_row_id=row_id,
+            with_row_address=row_address,
+            nested=nested,
+            blobs=blobs,
+            inputs=inputs,
+        )
+        if len(self._kept) >= _PROJECTIONS:
+            self._kept.clear()
+        view = self._kept[place] = View(self.snapshot, projection)
+        return view

@@ -1,0 +1,55 @@
+"""What the manifests of all commits have in common: number, time, writer and feature flags."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from glaive.format.flags import Feature, recompute
+from glaive.format.fragment_columns import FragmentColumns
+from glaive.format.manifest import WRITER
+from glaive.table.index_coverage import has_covering_fields
+from glaive.table.protocol import Draft
+
+__all__ = ["stamp"]
+
+_DELETED: Final = int(Feature.DELETION_FILES)
+_SPILLED: Final = int(Feature.SPILLED_ROW_LINEAGE)
+"""Flags that fragments ask for."""
+
+
+def stamp(draft: Draft, version: int, *, carried: int = 0) -> bool:
+    """Complete a draft, but for the name of its transaction.
+
+    ``carried`` are the reader flags of the version whose first fragments were kept: those
+    fragments are not looked at again.
+
+    Returns
+    -------
+    bool
+        Whether the rows of the fragments that were not kept are known.
+    """
+    made = draft.wire
+    made.version = version
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    made.timestamp.seconds, made.timestamp.nanos = seconds, nanos
+    made.ClearField("tag")
+    made.ClearField("version_aux_data")
+    made.writer_version.Clear()
+    made.writer_version.library, made.writer_version.version = WRITER
+    if draft.kept == len(made.fragments):
+        deleted = bool(carried & _DELETED)
+        spilled = bool(carried & _SPILLED)
+        known = True
+    else:
+        columns = FragmentColumns(made, "the version being made")
+        columns = columns.since(draft.kept) if not carried & (_DELETED | _SPILLED) else columns
+        deleted, spilled = columns.any_deleted, columns.any_lineage_in_files
+        known = columns.rows_known
+    recompute(
+        made,
+        deletion_files=deleted,
+        spilled_row_lineage=spilled,
+        covering_indices=has_covering_fields(draft.index_section),
+    )
+    return known
