@@ -1,8 +1,8 @@
 """Levels of chunks of a page with lists: decoded, checked and cut to rows in one pass.
 
-The doors here serve the encodings of levels that are in use
-(:class:`glaive.kernels.records.LevelForm`) and only as compiled loops: they answer None when the levels are not as they must be, or when the loops
-are not to be used. The caller then goes the slower way, which reads headers, levels and
+The wrappers here serve the encodings of levels that are in use (``records.LevelForm``) and only as
+compiled kernels: they answer None when the levels are not as they must be, or when compiled
+kernels are not to be used. The caller then goes the slower way, which reads headers, levels and
 counts one after the other, and says what is wrong.
 
 Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.

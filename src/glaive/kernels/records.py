@@ -7,7 +7,7 @@ during the call, 0 for one that is not there; or a size, a count or a limit. Unl
 otherwise, addresses named in the plural are of ``int64`` arrays, one item per chunk or row.
 
 numba keeps compiled kernels on disk and does not see that a record changed: after changing one,
-change the kernels that take it, too.
+delete ``src/glaive/kernels/loops/__pycache__``.
 """
 
 from __future__ import annotations
