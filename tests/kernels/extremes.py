@@ -38,7 +38,7 @@ import pytest
 from glaive import kernels
 from glaive.errors import GlaiveError
 from glaive.kernels import _sanitizer, loops
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 MEMORY = 5 << 30
 LARGEST_CALL = 1 << 17

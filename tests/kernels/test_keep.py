@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_inline, keep_variable
 from glaive.kernels.strings import Strings
+from glaive.memory import as_buffer
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -51,7 +51,7 @@ def test_a_forked_child_inherits_compiled_kernels() -> None:
 import os, time
 import numpy as np, pyarrow as pa
 from glaive.kernels import bitpack
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 values = pa.py_buffer(np.arange(100_000, dtype="<u8"))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._bitpack_twins import BLOCK, tail_is_packed
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import allocate, as_array
+from glaive.memory import allocate, as_array
 
 __all__ = [
     "BLOCK",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 
 __all__ = [
     "chunk_widths",

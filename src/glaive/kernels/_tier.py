@@ -18,25 +18,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, cast
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import Literal
 
 from glaive.config import settings
-from glaive.kernels import _sanitizer
 
-__all__ = [
-    "SMALL_WORK",
-    "Tier",
-    "address",
-    "allocate",
-    "as_array",
-    "as_buffer",
-    "force_tier",
-    "use_loops",
-]
+__all__ = ["SMALL_WORK", "Tier", "force_tier", "use_loops"]
 
 Tier = Literal["auto", "numba", "numpy"]
 
@@ -48,8 +34,6 @@ ENOUGH_WORK = 1_000_000
 
 _tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0
-
-_CHECKED = settings.kernels == "checked"
 
 
 def use_loops(work: int) -> bool:
@@ -76,39 +60,3 @@ def force_tier(tier: Tier) -> Iterator[None]:
         yield
     finally:
         _tier = before
-
-
-def address(memory: NDArray[Any] | pa.Buffer) -> int:
-    """Address of the first byte; the caller keeps ``memory`` alive while it is used."""
-    # The way over a buffer is ten times quicker than the array's own ``__array_interface__``.
-    buffer = memory if isinstance(memory, pa.Buffer) else as_buffer(memory)
-    if _CHECKED:
-        _sanitizer.enter(buffer)
-    return buffer.address
-
-
-def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
-    """View a buffer as a one-dimensional array; a partial last item is left out."""
-    dtype = np.dtype(dtype)
-    count = buffer.size // dtype.itemsize
-    if count == 0:
-        return np.empty(0, dtype)
-    view: NDArray[Any] = np.frombuffer(cast("Any", buffer), dtype, count)
-    return view
-
-
-def as_buffer(array: NDArray[Any]) -> pa.Buffer:
-    """View the memory of a contiguous array as a buffer, which keeps it alive."""
-    return pa.py_buffer(cast("Any", array))
-
-
-def allocate(size: int, slack: int = 0) -> pa.Buffer:
-    """Uninitialised memory from Arrow's pool, which keeps pages warm between uses.
-
-    ``slack`` bytes more are allocated behind the returned buffer, for loops that store
-    whole words past the last item.
-    """
-    buffer = pa.allocate_buffer(size + slack)
-    if _CHECKED:
-        _sanitizer.enter(buffer)
-    return buffer.slice(0, size) if slack else buffer

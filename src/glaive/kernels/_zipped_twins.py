@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import allocate, as_array
+from glaive.memory import allocate, as_array
 
 __all__ = [
     "EntryForm",

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels import _bitpack_twins as twins
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.flat import join_bits
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "BLOCK",
@@ -268,7 +270,7 @@ def unpack_level_bits(
         from glaive.kernels.loops import level_bits as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate((total + 7) // 8, slack=24)
+        target = allocate_with_slack((total + 7) // 8, slack=24)
         nulls = np.zeros(1, np.int64)
         if form == "inline":
             bad = loops.validity_inline(

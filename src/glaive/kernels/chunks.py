@@ -25,8 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array
 from glaive.types import Where
 
 __all__ = [

@@ -15,8 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.strings import MAX_32
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["Ends", "Spans", "exercise", "join_ends", "pair_ends", "resolve_ends"]

@@ -7,8 +7,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["exercise", "join_bits", "take_flat"]
 
@@ -43,7 +45,7 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
         from glaive.kernels.loops import flat as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate((total + 7) // 8, slack=24)
+        target = allocate_with_slack((total + 7) // 8, slack=24)
         loops.join_bits(
             address(data), data.size, address(starts), address(counts), len(starts), address(target)
         )

@@ -18,12 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.string_records import DecodeFsst, DecodeState, EncodeFsst
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import ESCAPE, NO_LENGTH, SymbolTable, split_value
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["decode_chunks", "decode_one", "decode_strings", "encode_strings", "exercise"]
@@ -142,7 +144,7 @@ def _decode_loops(
         state=address(state),
     )
     while True:
-        status = loops.decode(call)
+        status = loops.decode(*call)
         if status == -1:
             size = DecodeState(*state.tolist()).size
             table.growth[:] = [size / max(work, 1)]
@@ -304,7 +306,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
             room=room,
             state=address(state),
         )
-        done = loops.encode(call)
+        done = loops.encode(*call)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
         left = int(ends[count]) - int(ends[done])

@@ -13,12 +13,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.fsst import decode_chunks
 from glaive.kernels.string_records import DecodeFsstPages, DecodeState
 from glaive.kernels.strings import MAX_32, Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["decode_pages", "exercise"]
@@ -99,7 +101,7 @@ def decode_pages(
             room=room,
             state=address(state),
         )
-        status = loops.decode_pages(call)
+        status = loops.decode_pages(*call)
         if status == -1:
             size = DecodeState(*state.tolist()).size
             return Strings(offsets, out_bits, out.slice(0, size))

@@ -14,12 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.fsst import decode_chunks, encode_strings
 from glaive.kernels.string_records import SearchFsst
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["TextTest", "exercise", "search_chunks"]
@@ -103,7 +105,7 @@ def search_chunks(
         ends=int(test.ends),
         target=address(found),
     )
-    bad = loops.search_chunks(call)
+    bad = loops.search_chunks(*call)
     if bad >= 0:
         raise _damaged(bad, where)
     return as_buffer(found)

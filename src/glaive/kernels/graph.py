@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.records import MendGraph
 
 __all__ = ["Lists", "Points", "exercise", "mend"]
@@ -107,7 +108,7 @@ def mend(
             into_nodes=address(lists.nodes),
             into_distances=address(lists.distances),
         )
-        loops.mend(call)
+        loops.mend(*call)
         return
     for node in damaged.tolist():
         at, end = int(offsets[node]), int(offsets[node + 1])

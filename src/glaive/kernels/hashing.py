@@ -13,10 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "Numbered",
@@ -75,7 +77,7 @@ def number_strings(
         firsts=address(firsts),
         indices=address(indices),
     )
-    number = loops.number_strings(call)
+    number = loops.number_strings(*call)
     if number < 0:
         return None
     return NumberedStrings(indices, pick_strings(strings, firsts[:number]), number)
@@ -148,7 +150,7 @@ def copy_pieces(
     if use_loops(len(starts)):
         from glaive.kernels.loops import offsets as loops
 
-        out = allocate(total, SLACK)
+        out = allocate_with_slack(total, SLACK)
         loops.gather(
             address(data),
             data.size,

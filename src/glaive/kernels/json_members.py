@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 
 __all__ = ["exercise", "find_members"]
 

@@ -11,12 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
 from glaive.kernels.records import KeepInline
 from glaive.kernels.string_records import KeepVariable
 from glaive.kernels.strings import Strings, as_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["Gone", "exercise", "keep_bits", "keep_fixed", "keep_inline", "keep_variable"]
 
@@ -105,7 +107,7 @@ def keep_fixed(values: pa.Buffer, width: int, gone: Gone) -> pa.Buffer:
         return as_buffer(np.ascontiguousarray(rows[gone.mask()]).reshape(-1))
     from glaive.kernels.loops import keep as loops
 
-    target = allocate(gone.kept * width, _SLACK)
+    target = allocate_with_slack(gone.kept * width, _SLACK)
     if width in _WORDS:
         stay, begin = gone.bits()
         kept = loops.keep_words(
@@ -156,7 +158,7 @@ def keep_inline(
         return keep_fixed(words.slice(low * width, gone.rows * width), width, gone)
     from glaive.kernels.loops import keep as loops
 
-    target = allocate(gone.kept * width, _SLACK)
+    target = allocate_with_slack(gone.kept * width, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
     stay, begin = gone.bits()
     chunks = len(starts)
@@ -176,7 +178,7 @@ def keep_inline(
         room=gone.kept,
         scratch=address(scratch),
     )
-    bad = loops.keep_inline(call)
+    bad = loops.keep_inline(*call)
     if bad >= chunks:
         raise gone.not_ascending()
     if bad >= 0:
@@ -202,7 +204,7 @@ def keep_bits(bits: pa.Buffer, begin: int, gone: Gone) -> pa.Buffer:
         return as_buffer(np.packbits(flags[gone.mask()], bitorder="little"))
     from glaive.kernels.loops import keep as loops
 
-    target = allocate((gone.kept + 7) // 8, _SLACK)
+    target = allocate_with_slack((gone.kept + 7) // 8, _SLACK)
     numbers = gone.numbers
     if loops.keep_bits(
         address(bits), begin, gone.rows, address(numbers), len(numbers), gone.base,
@@ -239,7 +241,7 @@ def keep_variable(strings: Strings, gone: Gone) -> Strings:
     from glaive.kernels.loops import keep as loops
 
     offsets = allocate((gone.kept + 1) * width)
-    out = allocate(room, _SLACK)
+    out = allocate_with_slack(room, _SLACK)
     call = KeepVariable(
         offsets=address(strings.offsets),
         width=width,
@@ -253,7 +255,7 @@ def keep_variable(strings: Strings, gone: Gone) -> Strings:
         out=address(out),
         room=room,
     )
-    if loops.keep_variable(call) >= 0:
+    if loops.keep_variable(*call) >= 0:
         raise gone.not_ascending()
     return Strings(offsets, bits, out)
 

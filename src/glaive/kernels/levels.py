@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_loops
 from glaive.kernels.records import ResolveLists
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
@@ -89,7 +91,7 @@ def resolve_lists(
         from glaive.kernels.loops import levels as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        bitmap = allocate((room + 7) // 8 if null_level else 0, slack=24)
+        bitmap = allocate_with_slack((room + 7) // 8 if null_level else 0, slack=24)
         rep = np.ascontiguousarray(rep)
         if definition is not None:
             definition = np.ascontiguousarray(definition)
@@ -108,7 +110,7 @@ def resolve_lists(
             next_def=address(next_def) if next_def is not None and entries else 0,
             room=room,
         )
-        slots, left, visible, nulls = loops.resolve_lists(call)
+        slots, left, visible, nulls = loops.resolve_lists(*call)
     else:
         slots, left, visible, nulls, bitmap = _resolve_lists_numpy(
             rep,
@@ -175,7 +177,7 @@ def validity_from_levels(
         from glaive.kernels.loops import levels as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        bitmap = allocate((entries + 7) // 8, slack=24)
+        bitmap = allocate_with_slack((entries + 7) // 8, slack=24)
         definition = np.ascontiguousarray(definition)
         slots, nulls = loops.validity(
             address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)

@@ -1,6 +1,6 @@
 """Levels of chunks of a page with lists: decoded, checked and cut to rows in one pass.
 
-The wrappers here serve the encodings of levels that are in use (``records.LevelForm``) and only as
+The wrappers here serve the encodings of levels that are in use (``records.LevelPage``) and only as
 compiled kernels: they answer None when the levels are not as they must be, or when compiled
 kernels are not to be used. The caller then goes the slower way, which reads headers, levels and
 counts one after the other, and says what is wrong.
@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_loops
 from glaive.kernels.chunks import most_levels
-from glaive.kernels.records import LevelForm, LevelPage, PickRows, ReadChunks, ReorderRows
+from glaive.kernels.records import LevelPage, PickRows, ReadChunks, ReorderRows, packed
+from glaive.memory import allocate, as_array
 
 __all__ = [
     "Located",
@@ -98,9 +100,10 @@ def read_levels(
         return None
     pieces = page.value_pieces
     places = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
-    rep = allocate(2 * total, slack=SLACK)
-    definition = allocate(2 * total, slack=SLACK) if page.definition.kind else None
+    rep = allocate_with_slack(2 * total, slack=SLACK)
+    definition = allocate_with_slack(2 * total, slack=SLACK) if page.definition else None
     base = address(places)
+    record = packed(page)
     call = ReadChunks(
         data=address(data),
         data_size=data.size,
@@ -110,7 +113,7 @@ def read_levels(
         row_starts=address(row_starts),
         enters=address(enters),
         chunks=chunks,
-        page=page,
+        page=address(record),
         piece_starts=base + 8 * chunks,
         piece_sizes=base + 8 * chunks * (1 + pieces),
         firsts=base,
@@ -118,7 +121,7 @@ def read_levels(
         definition=0 if definition is None else address(definition),
         room=total,
     )
-    done = loops.read_chunks(call)
+    done = loops.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
@@ -250,7 +253,7 @@ def pick_levels(
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
     starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows)
     pieces = page.value_pieces
-    has_def = page.definition.kind != 0
+    has_def = page.definition != 0
     memory = as_array(allocate(8 * (2 * pieces * chunks + 2 * wanted)), np.int64)
     base = address(memory)
     lengths = base + 16 * pieces * chunks
@@ -260,6 +263,7 @@ def pick_levels(
     if wanted > 1:
         usual = min(int(counts.sum()) // max(int(row_starts[-1]), 1), MOST_ROW_ENTRIES)
     room = wanted * (usual + 2) * 5 // 4 + 64
+    record = packed(page)
     while True:
         rep = allocate(2 * room)
         definition = allocate(2 * room) if has_def else None
@@ -275,7 +279,7 @@ def pick_levels(
             ids=address(ids),
             starts=address(starts),
             chunks=chunks,
-            page=page,
+            page=address(record),
             rows=address(rows),
             begin=address(begin),
             last=address(last),
@@ -293,7 +297,7 @@ def pick_levels(
             positions=address(values) + 8 * (room + 1),
             room=room,
         )
-        done, seen = loops.pick_rows(call)
+        done, seen = loops.pick_rows(*call)
         if done < 0:
             return None
         if done <= room:
@@ -322,7 +326,7 @@ def pick_levels(
             slots_out=address(values),
             index_out=address(values) + 8 * seen,
         )
-        loops.reorder_rows(call_again)
+        loops.reorder_rows(*call_again)
         shift = 8 * seen
     positions = as_array(values, np.int64)
     piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
@@ -359,8 +363,10 @@ def exercise() -> None:
     rep = np.array([1, 0, 1, 0], "<u2").tobytes()
     data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
     page = LevelPage(
-        rep=LevelForm(1),
-        definition=LevelForm(1),
+        rep=1,
+        rep_width=16,
+        definition=1,
+        def_width=16,
         value_pieces=1,
         value_width=2,
         max_rep=1,

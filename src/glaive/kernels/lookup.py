@@ -14,9 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import address, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.string_records import FindTexts
 from glaive.kernels.strings import Strings, check_offsets
+from glaive.memory import as_buffer
 
 __all__ = ["TextTable", "WordTable", "exercise"]
 
@@ -152,7 +154,7 @@ class TextTable:
                 asked_count=count,
                 target=address(found),
             )
-            loops.find_texts(call)
+            loops.find_texts(*call)
         return found
 
     @cached_property

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
 from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
-from glaive.kernels.records import MatchInline, WordRanges
+from glaive.kernels.records import MatchInline, WordRanges, packed
+from glaive.memory import as_array, as_buffer
 
 __all__ = [
     "WordTest",
@@ -140,8 +142,9 @@ def match_inline(
     from glaive.kernels.loops import match as loops
 
     chunks = len(starts)
-    target = allocate((total + 7) // 8, _SLACK)
+    target = allocate_with_slack((total + 7) // 8, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
+    record = packed(_ranges(test))
     call = MatchInline(
         data=address(data),
         data_size=data.size,
@@ -150,12 +153,12 @@ def match_inline(
         counts=address(counts),
         chunks=chunks,
         word_bits=bits,
-        test=_ranges(test),
+        test=address(record),
         target=address(target),
         values=total,
         scratch=address(scratch),
     )
-    bad = loops.match_inline(call)
+    bad = loops.match_inline(*call)
     if bad >= chunks:
         raise _beyond(test, where)
     if bad >= 0:
@@ -194,9 +197,9 @@ def match_pieces(
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
     from glaive.kernels.loops import match as loops
 
-    target = allocate((total + 7) // 8, _SLACK)
+    target, record = allocate_with_slack((total + 7) // 8, _SLACK), packed(_ranges(test))
     found = loops.match_pieces(
-        address(data), address(starts), address(counts), len(starts), bits, _ranges(test),
+        address(data), address(starts), address(counts), len(starts), bits, address(record),
         address(target),
     )  # fmt: skip
     if found >= 0:
@@ -228,7 +231,7 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
 
 
 def _ranges(test: WordTest) -> WordRanges:
-    """A test as kernels take it."""
+    """A test as kernels read it."""
     marks, hashed = test.marks, test.hashed
     slots = None if hashed is None else hashed.table.slots
     return WordRanges(

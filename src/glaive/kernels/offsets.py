@@ -20,10 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.string_records import UnpackOffsets
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
+from glaive.memory import allocate, as_array
 from glaive.types import Where
 
 __all__ = [
@@ -149,7 +151,7 @@ def _unpack(
             out=address(out),
             room=room,
         )
-        bad = loops.unpack(call)
+        bad = loops.unpack(*call)
     else:
         bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:
@@ -260,7 +262,7 @@ def take_variable(
         tos = (sources + np.diff(ends, prepend=0)).tolist()
         pieces = [memory[a:b] for a, b in zip(froms, tos, strict=True)]
         return Strings(offsets, out_bits, pa.py_buffer(b"".join(pieces)))
-    out = allocate(total, SLACK)
+    out = allocate_with_slack(total, SLACK)
     loops.gather(
         address(data),
         data.size,

@@ -1,22 +1,25 @@
 """What compiled kernels are called with: one record per call, its numbers by name.
 
-A kernel that needs many numbers takes one of these tuples instead: neither its wrapper nor
-another kernel can swap two addresses unseen, and numba passes the members on like arguments.
+A kernel that needs many numbers has a record with the same names, which wrappers make by keyword
+and spread: ``kernel(*record)``. ``loops.memory.loop_of`` compares the names when the kernel is
+defined, so two addresses cannot be swapped unseen. Kernels that call each other do so by keyword.
+(numba takes named tuples as well, but that costs microseconds per call, and its cache on disk
+cannot be read once a name is gone.)
+
 Each number is an ``int64``: the address of an array or buffer whose owner the wrapper keeps alive
 during the call, 0 for one that is not there; or a size, a count or a limit. Unless a kernel says
 otherwise, addresses named in the plural are of ``int64`` arrays, one item per chunk or row.
-
-numba keeps compiled kernels on disk and does not see that a record changed: after changing one,
-delete ``src/glaive/kernels/loops/__pycache__``.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = [
     "KeepInline",
-    "LevelForm",
     "LevelPage",
     "MatchInline",
     "MeasureEntries",
@@ -29,9 +32,15 @@ __all__ = [
     "WordRanges",
     "ZipEntries",
     "offsets_of",
+    "packed",
 ]
 
 Record = TypeVar("Record", bound=tuple[int, ...])
+
+
+def packed(record: tuple[int, ...]) -> NDArray[np.int64]:
+    """A record in memory, for kernels that read it there; see :func:`offsets_of`."""
+    return np.array(record, np.int64)
 
 
 def offsets_of(record: type[Record]) -> Record:
@@ -46,22 +55,20 @@ def offsets_of(record: type[Record]) -> Record:
     return record(*range(0, 8 * len(names), 8))
 
 
-class LevelForm(NamedTuple):
-    """An encoding: 0 none, 1 plain, 2 packed to ``width`` bits, 3 packed inline, 4 runs."""
-
-    kind: int
-    width: int = 16
-
-
 class LevelPage(NamedTuple):
-    """Levels of a page with lists, and what its chunks must hold.
+    """Levels of a page with lists, and what its chunks must hold; read from memory.
+
+    ``rep`` and ``definition`` are 0 none, 1 plain, 2 packed to a width in bits, 3 packed inline,
+    4 runs.
 
     Chunks have ``value_pieces``, whose sizes take ``value_width`` bytes in their header, 2 or 4.
     Definition levels up to ``visible_max`` stand for an entry of the innermost list.
     """
 
-    rep: LevelForm
-    definition: LevelForm
+    rep: int
+    rep_width: int
+    definition: int
+    def_width: int
     value_pieces: int
     value_width: int
     max_rep: int
@@ -70,7 +77,7 @@ class LevelPage(NamedTuple):
 
 
 class WordRanges(NamedTuple):
-    """A test that integers of 8 to 64 bits pass.
+    """A test that integers of 8 to 64 bits pass; read from memory.
 
     ``lows`` and ``spans`` are ``uint64`` arrays of ``ranges`` items, ascending; the last range may
     go on at 0 behind the largest integer. The others say the same, if they are not 0: ``table``
@@ -165,7 +172,7 @@ class ReadChunks(NamedTuple):
     row_starts: int
     enters: int
     chunks: int
-    page: LevelPage
+    page: int
     piece_starts: int
     piece_sizes: int
     firsts: int
@@ -187,7 +194,7 @@ class PickRows(NamedTuple):
     ids: int
     starts: int
     chunks: int
-    page: LevelPage
+    page: int
     rows: int
     begin: int
     last: int
@@ -234,7 +241,7 @@ class MatchInline(NamedTuple):
     counts: int
     chunks: int
     word_bits: int
-    test: WordRanges
+    test: int
     target: int
     values: int
     scratch: int

@@ -15,7 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "MAX_RUN",

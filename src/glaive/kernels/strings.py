@@ -12,7 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "CHUNK_BYTES",

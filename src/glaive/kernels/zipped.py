@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _zipped_twins as twins
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels._zipped_twins import (
     EntryForm,
     Unzipped,
@@ -35,6 +36,7 @@ from glaive.kernels._zipped_twins import (
 )
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "EntryForm",
@@ -141,7 +143,7 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
         prefix=form.prefix,
         totals=address(totals),
     )
-    wrong = loops.measure(call)
+    wrong = loops.measure(*call)
     entries, visible, size, row = totals.tolist()
     if wrong:
         raise wrong_entry(wrong, form, row, where)
@@ -151,7 +153,7 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     offsets = allocate((visible + 1) * width) if form.prefix else None
     values = allocate(size)
     loops.unzip(
-        UnzipEntries(
+        *UnzipEntries(
             data=address(data),
             starts=address(starts),
             stops=address(stops),
@@ -281,7 +283,7 @@ def zip_entries(
         from glaive.kernels.loops import zipped as loops
 
         loops.zip_entries(
-            ZipEntries(
+            *ZipEntries(
                 words=address(words),
                 entries=entries,
                 control=form.control,

@@ -28,7 +28,7 @@ from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError
 from glaive.file.v2.reading.bound import Column
-from glaive.kernels._tier import Tier, force_tier
+from glaive.testing import Tier, force_tier
 from glaive.types import ByteRange, Where
 
 LAYERS = [(ITEM, LIST), (NULLABLE, EMPTY_LIST), (ITEM, EMPTY_LIST, NULLABLE, EMPTY_LIST)]

@@ -32,10 +32,10 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.fsst_pages import decode_pages
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_array
 from glaive.types import Where
 
 __all__ = ["AlikeChunks", "AlikeValues", "alike"]

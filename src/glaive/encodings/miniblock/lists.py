@@ -31,7 +31,7 @@ from glaive.kernels.list_levels import (
     pick_levels,
     read_levels,
 )
-from glaive.kernels.records import LevelForm, LevelPage
+from glaive.kernels.records import LevelPage
 from glaive.types import Where
 
 __all__ = ["ListReader", "RowCut", "RowPick"]
@@ -89,8 +89,10 @@ class ListReader:
         definition = _level_form(form.definition)
         if rep is not None and (definition is not None or form.definition is None):
             self._page = LevelPage(
-                rep=rep,
-                definition=definition or LevelForm(0),
+                rep=rep[0],
+                rep_width=rep[1],
+                definition=definition[0] if definition else 0,
+                def_width=definition[1] if definition else 0,
                 value_pieces=form.pieces - form.level_pieces,
                 value_width=form.value_width,
                 max_rep=limits.max_rep,
@@ -273,16 +275,16 @@ class ListReader:
         return RowPick(rep, definition, slots, values - (last - counts)[slots], chunks.pieces)
 
 
-def _level_form(codec: ValueEncoding | None) -> LevelForm | None:
-    """How the loops know an encoding of levels; None for those that they do not know."""
+def _level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
+    """Number and width of an encoding of levels in ``LevelPage``; None for others."""
     if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
-        return LevelForm(1)
+        return 1, LEVEL_BITS
     if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
-        return LevelForm(2, codec.width)
+        return 2, codec.width
     if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
-        return LevelForm(3)
+        return 3, LEVEL_BITS
     if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
-        return LevelForm(4)
+        return 4, LEVEL_BITS
     return None
 
 

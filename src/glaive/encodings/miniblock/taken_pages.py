@@ -18,8 +18,8 @@ from glaive.encodings.miniblock.layout import MiniBlockForm
 from glaive.encodings.pages.miniblock import MiniBlockPage, Opened
 from glaive.encodings.protocol import Leaf, PageBytes
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_array
 from glaive.types import Where
 
 __all__ = ["TakenPages", "take_values"]

@@ -37,7 +37,7 @@ from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
 from glaive.io.together import Together
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = [

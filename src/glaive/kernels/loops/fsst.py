@@ -14,6 +14,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     store_u8,
     store_u32,
     store_u64,
@@ -148,46 +149,63 @@ def _ends_of_values(
     return wrong
 
 
-@loop
-def decode(call: DecodeFsst) -> int:
+@loop_of(DecodeFsst)
+def decode(
+    offsets: int,
+    data: int,
+    offset_starts: int,
+    bases: int,
+    floors: int,
+    limits: int,
+    counts: int,
+    chunks: int,
+    width: int,
+    symbols: int,
+    sizes: int,
+    marks: int,
+    most: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+    state: int,
+) -> int:
     """Decode chunk after chunk from where ``state`` stands.
 
     ``state`` is a ``DecodeState``. Returns -1 when all is done, -2 when the next
     chunk might not fit in ``room`` bytes, else the number of the damaged chunk.
     """
-    chunk = load_i64(call.state + STATE.chunk)
-    done = load_i64(call.state + STATE.values)
-    at = load_i64(call.state + STATE.size)
-    while chunk < call.chunks:
-        n = load_i64(call.counts + 8 * chunk)
-        source = call.offsets + load_i64(call.offset_starts + 8 * chunk)
-        base = call.data + load_i64(call.bases + 8 * chunk)
-        first = load_offset(source, call.width)
-        last = load_offset(source + n * call.width, call.width)
+    chunk = load_i64(state + STATE.chunk)
+    done = load_i64(state + STATE.values)
+    at = load_i64(state + STATE.size)
+    while chunk < chunks:
+        n = load_i64(counts + 8 * chunk)
+        source = offsets + load_i64(offset_starts + 8 * chunk)
+        base = data + load_i64(bases + 8 * chunk)
+        first = load_offset(source, width)
+        last = load_offset(source + n * width, width)
         if (
-            first < load_i64(call.floors + 8 * chunk)
+            first < load_i64(floors + 8 * chunk)
             or last < first
-            or last > load_i64(call.limits + 8 * chunk)
+            or last > load_i64(limits + 8 * chunk)
         ):
             return chunk
-        if 8 * (last - first) + 8 > call.room - at:
-            store_u64(call.state + STATE.chunk, chunk)
-            store_u64(call.state + STATE.values, done)
-            store_u64(call.state + STATE.size, at)
+        if 8 * (last - first) + 8 > room - at:
+            store_u64(state + STATE.chunk, chunk)
+            store_u64(state + STATE.values, done)
+            store_u64(state + STATE.size, at)
             return -2
-        target = call.out_offsets + done * call.out_width
+        target = out_offsets + done * out_width
         p = base + first
         stop = base + last
-        if first < last <= first + call.most:
-            grown = stream(p, stop, call.out + at, call.symbols, call.sizes, call.marks)
+        if first < last <= first + most:
+            grown = stream(p, stop, out + at, symbols, sizes, marks)
             if grown < 0:
                 return chunk
-            if call.width == 4 and call.out_width == 4:
-                wrong = _ends_of_values32(source, n, p, call.sizes, call.marks, target, at)
+            if width == 4 and out_width == 4:
+                wrong = _ends_of_values32(source, n, p, sizes, marks, target, at)
             else:
-                wrong = _ends_of_values(
-                    source, call.width, n, p, call.sizes, call.marks, target, call.out_width, at
-                )
+                wrong = _ends_of_values(source, width, n, p, sizes, marks, target, out_width, at)
             if wrong:
                 return chunk
             at += grown
@@ -196,7 +214,7 @@ def decode(call: DecodeFsst) -> int:
             continue
         before = first
         for j in range(n):
-            offset = load_offset(source + (j + 1) * call.width, call.width)
+            offset = load_offset(source + (j + 1) * width, width)
             if offset < before or offset > last:
                 return chunk
             before = offset
@@ -204,21 +222,21 @@ def decode(call: DecodeFsst) -> int:
             while p < end:
                 code = np.int64(load_u8(p))
                 p += 1
-                size = load_i64(call.sizes + 8 * code)
+                size = load_i64(sizes + 8 * code)
                 if size < NO_SYMBOL:
-                    store_u64(call.out + at, load_u64(call.symbols + 8 * code))
+                    store_u64(out + at, load_u64(symbols + 8 * code))
                     at += size
                 elif code == ESCAPE and p < end:
-                    store_u8(call.out + at, load_u8(p))
+                    store_u8(out + at, load_u8(p))
                     p += 1
                     at += 1
                 else:
                     return chunk
-            target += call.out_width
-            store_offset(target, call.out_width, at)
+            target += out_width
+            store_offset(target, out_width, at)
         done += n
         chunk += 1
-    store_u64(call.state + STATE.chunk, chunk)
-    store_u64(call.state + STATE.values, done)
-    store_u64(call.state + STATE.size, at)
+    store_u64(state + STATE.chunk, chunk)
+    store_u64(state + STATE.values, done)
+    store_u64(state + STATE.size, at)
     return -1

@@ -27,6 +27,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     pick,
     store_u8,
     store_u16,
@@ -246,8 +247,23 @@ def _encode_lanes(
     return at + o3 - s3
 
 
-@loop
-def encode(call: EncodeFsst) -> int:
+@loop_of(EncodeFsst)
+def encode(
+    offsets: int,
+    width: int,
+    data: int,
+    data_end: int,
+    first: int,
+    values: int,
+    tables: int,
+    stop: int,
+    scratch: int,
+    batch: int,
+    ends: int,
+    out: int,
+    room: int,
+    state: int,
+) -> int:
     """Encode values ``first`` on; the number of values done when ``room`` may not suffice.
 
     ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Values are encoded
@@ -255,53 +271,49 @@ def encode(call: EncodeFsst) -> int:
     is longer, or that has the stop byte, is encoded where it is. ``scratch`` has room for
     sixteen times the batch and 1024 bytes.
     """
-    at = load_i64(call.state)
-    i = call.first
-    while i < call.values:
-        start = load_offset(call.offsets + call.width * i, call.width)
+    at = load_i64(state)
+    i = first
+    while i < values:
+        start = load_offset(offsets + width * i, width)
         j = i + 1
-        while (
-            j < call.values
-            and load_offset(call.offsets + call.width * (j + 1), call.width) - start + j - i
-            < call.batch
-        ):
+        while j < values and load_offset(offsets + width * (j + 1), width) - start + j - i < batch:
             j += 1
-        size = load_offset(call.offsets + call.width * j, call.width) - start
-        if 2 * size + 8 > call.room - at:
-            store_u64(call.state, at)
+        size = load_offset(offsets + width * j, width) - start
+        if 2 * size + 8 > room - at:
+            store_u64(state, at)
             return i
         done = np.int64(-1)
-        if call.stop >= 0 and size + j - i <= call.batch:
+        if stop >= 0 and size + j - i <= batch:
             done = _encode_lanes(
-                offsets=call.offsets,
-                width=call.width,
-                data=call.data,
-                data_end=call.data_end,
+                offsets=offsets,
+                width=width,
+                data=data,
+                data_end=data_end,
                 first=i,
                 last=j,
                 size=size,
-                tables=call.tables,
-                stop=call.stop,
-                scratch=call.scratch,
-                batch=call.batch,
-                ends=call.ends,
-                out=call.out,
+                tables=tables,
+                stop=stop,
+                scratch=scratch,
+                batch=batch,
+                ends=ends,
+                out=out,
                 base=at,
             )
         if done < 0:
             done = _encode_plain(
-                call.offsets,
-                call.width,
-                call.data,
-                call.data_end,
+                offsets,
+                width,
+                data,
+                data_end,
                 i,
                 j,
-                call.tables,
-                call.ends,
-                call.out,
+                tables,
+                ends,
+                out,
                 at,
             )
         at = done
         i = j
-    store_u64(call.state, at)
-    return call.values
+    store_u64(state, at)
+    return values

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.fsst import decode
-from glaive.kernels.loops.memory import load_i64, loop
-from glaive.kernels.string_records import DecodeFsst, DecodeFsstPages
+from glaive.kernels.loops.memory import load_i64, loop_of
+from glaive.kernels.string_records import DecodeFsstPages
 
 __all__ = ["decode_pages"]
 
@@ -17,36 +17,51 @@ TABLE_BYTES = 4096
 LENGTHS_AT = 2048
 
 
-@loop
-def decode_pages(call: DecodeFsstPages) -> int:
+@loop_of(DecodeFsstPages)
+def decode_pages(
+    data: int,
+    starts: int,
+    floors: int,
+    limits: int,
+    counts: int,
+    ends: int,
+    pages: int,
+    tables: int,
+    width: int,
+    marks: int,
+    most: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+    state: int,
+) -> int:
     """Decode the chunks of page after page; see ``decode`` for ``state`` and the result.
 
     The chunks of page ``p`` end before chunk ``ends[p]``; its symbols and their lengths are
     the table number ``p`` of ``tables``.
     """
-    for page in range(call.pages):
-        table = call.tables + TABLE_BYTES * page
+    for page in range(pages):
+        table = tables + TABLE_BYTES * page
         status = decode(
-            DecodeFsst(
-                offsets=call.data,
-                data=call.data,
-                offset_starts=call.starts,
-                bases=call.starts,
-                floors=call.floors,
-                limits=call.limits,
-                counts=call.counts,
-                chunks=load_i64(call.ends + 8 * page),
-                width=call.width,
-                symbols=table,
-                sizes=table + LENGTHS_AT,
-                marks=call.marks,
-                most=call.most,
-                out_width=call.out_width,
-                out_offsets=call.out_offsets,
-                out=call.out,
-                room=call.room,
-                state=call.state,
-            )
+            offsets=data,
+            data=data,
+            offset_starts=starts,
+            bases=starts,
+            floors=floors,
+            limits=limits,
+            counts=counts,
+            chunks=load_i64(ends + 8 * page),
+            width=width,
+            symbols=table,
+            sizes=table + LENGTHS_AT,
+            marks=marks,
+            most=most,
+            out_width=out_width,
+            out_offsets=out_offsets,
+            out=out,
+            room=room,
+            state=state,
         )
         if status != -1:
             return status

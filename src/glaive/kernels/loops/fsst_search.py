@@ -13,7 +13,7 @@ from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.compare import in_range_8
 from glaive.kernels.loops.contains import same_bytes
 from glaive.kernels.loops.fsst import end_of_value, stream
-from glaive.kernels.loops.memory import load_i64, load_u8, loop, store_u8, trailing_zeros
+from glaive.kernels.loops.memory import load_i64, load_u8, loop, loop_of, store_u8, trailing_zeros
 from glaive.kernels.loops.offsets import load_offset
 from glaive.kernels.string_records import SearchFsst
 
@@ -92,49 +92,62 @@ def search_text(
     return 0
 
 
-@loop
-def search_chunks(call: SearchFsst) -> int:
+@loop_of(SearchFsst)
+def search_chunks(
+    data: int,
+    starts: int,
+    chunk_sizes: int,
+    counts: int,
+    chunks: int,
+    width: int,
+    symbols: int,
+    sizes: int,
+    marks: int,
+    scratch: int,
+    words: int,
+    word_sizes: int,
+    number: int,
+    begins: int,
+    ends: int,
+    target: int,
+) -> int:
     """Search chunk after chunk; returns the number of the first damaged one, or -1.
 
     ``words`` follow each other; all bits of ``target`` are clear.
     """
     done = np.int64(0)
-    for i in range(call.chunks):
-        source = call.data + load_i64(call.starts + i * 8)
-        count = load_i64(call.counts + i * 8)
-        first = load_offset(source, call.width)
-        last = load_offset(source + count * call.width, call.width)
-        if (
-            first < (count + 1) * call.width
-            or last < first
-            or last > load_i64(call.chunk_sizes + i * 8)
-        ):
+    for i in range(chunks):
+        source = data + load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        first = load_offset(source, width)
+        last = load_offset(source + count * width, width)
+        if first < (count + 1) * width or last < first or last > load_i64(chunk_sizes + i * 8):
             return i
         codes = source + first
         grown = np.int64(0)
         if first < last:
-            grown = stream(codes, source + last, call.scratch, call.symbols, call.sizes, call.marks)
+            grown = stream(codes, source + last, scratch, symbols, sizes, marks)
             if grown < 0:
                 return i
-        word = call.words
-        for j in range(call.number):
-            size = load_i64(call.word_sizes + j * 8)
+        word = words
+        for j in range(number):
+            size = load_i64(word_sizes + j * 8)
             if (
                 grown >= size
                 and search_text(
-                    text=call.scratch,
+                    text=scratch,
                     grown=grown,
                     source=source,
-                    width=call.width,
+                    width=width,
                     count=count,
                     codes=codes,
-                    sizes=call.sizes,
-                    marks=call.marks,
+                    sizes=sizes,
+                    marks=marks,
                     word=word,
                     size=size,
-                    begins=call.begins,
-                    ends=call.ends,
-                    target=call.target,
+                    begins=begins,
+                    ends=ends,
+                    target=target,
                     done=done,
                 )
                 != 0

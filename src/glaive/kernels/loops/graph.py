@@ -14,6 +14,7 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     loop,
+    loop_of,
     store_f32,
     store_u32,
 )
@@ -138,32 +139,46 @@ def order(found: int, far: int, count: int) -> None:
         gap //= 3
 
 
-@loop
-def mend(call: MendGraph) -> None:
+@loop_of(MendGraph)
+def mend(
+    offsets: int,
+    nodes: int,
+    kept: int,
+    damaged: int,
+    damaged_count: int,
+    vectors: int,
+    place: int,
+    dimension: int,
+    dot: int,
+    stamps: int,
+    scratch: int,
+    room: int,
+    into_counts: int,
+    into_nodes: int,
+    into_distances: int,
+) -> None:
     """Write new lists for the damaged nodes."""
-    found, far = call.scratch, call.scratch + call.room * 4
-    gone, taken = call.scratch + call.room * 8, call.scratch + call.room * 12
-    for i in range(call.damaged_count):
-        node = load_i64(call.damaged + i * 8)
-        first = load_i64(call.offsets + node * 8)
-        width = load_i64(call.offsets + node * 8 + 8) - first
+    found, far = scratch, scratch + room * 4
+    gone, taken = scratch + room * 8, scratch + room * 12
+    for i in range(damaged_count):
+        node = load_i64(damaged + i * 8)
+        first = load_i64(offsets + node * 8)
+        width = load_i64(offsets + node * 8 + 8) - first
         size = gather(
             node,
             i + 1,
             width,
-            call.offsets,
-            call.nodes,
-            call.kept,
-            call.stamps,
+            offsets,
+            nodes,
+            kept,
+            stamps,
             found,
             gone,
-            call.room,
+            room,
         )
         for k in range(size):
             one = load_i32(found + k * 4)
-            store_f32(
-                far + k * 4, between(node, one, call.vectors, call.place, call.dimension, call.dot)
-            )
+            store_f32(far + k * 4, between(node, one, vectors, place, dimension, dot))
             put(taken + k * 4, 0)
         order(found, far, size)
         at = first * 4
@@ -174,23 +189,20 @@ def mend(call: MendGraph) -> None:
             one, distance = load_i32(found + k * 4), load_f32(far + k * 4)
             apart = 1
             for t in range(filled):
-                other = load_i32(call.into_nodes + at + t * 4)
-                if (
-                    between(one, other, call.vectors, call.place, call.dimension, call.dot)
-                    < distance
-                ):
+                other = load_i32(into_nodes + at + t * 4)
+                if between(one, other, vectors, place, dimension, dot) < distance:
                     apart = 0
                     break
             if apart:
                 put(taken + k * 4, 1)
-                put(call.into_nodes + at + filled * 4, one)
-                store_f32(call.into_distances + at + filled * 4, distance)
+                put(into_nodes + at + filled * 4, one)
+                store_f32(into_distances + at + filled * 4, distance)
                 filled += 1
         for k in range(size):
             if filled == width:
                 break
             if load_i32(taken + k * 4) == 0:
-                put(call.into_nodes + at + filled * 4, load_i32(found + k * 4))
-                store_f32(call.into_distances + at + filled * 4, load_f32(far + k * 4))
+                put(into_nodes + at + filled * 4, load_i32(found + k * 4))
+                store_f32(into_distances + at + filled * 4, load_f32(far + k * 4))
                 filled += 1
-        put(call.into_counts + node * 4, filled)
+        put(into_counts + node * 4, filled)

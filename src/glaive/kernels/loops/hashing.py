@@ -14,6 +14,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     store_u32,
     store_u64,
 )
@@ -93,48 +94,58 @@ def _grow(slots: int, size: int, hashes: int, items: int) -> None:
         store_u32(slots + 4 * slot, item + 1)
 
 
-@loop
-def number_strings(call: NumberStrings) -> int:
+@loop_of(NumberStrings)
+def number_strings(
+    offsets: int,
+    width: int,
+    data: int,
+    data_size: int,
+    strings: int,
+    most: int,
+    most_bytes: int,
+    slots: int,
+    hashes: int,
+    firsts: int,
+    indices: int,
+) -> int:
     """Number the distinct strings in order; their number, or -1 when they are too many.
 
     ``slots`` has room for the power of two that is at least twice ``most`` and 1024.
     """
     size = np.int64(FIRST_SLOTS)
-    _clear(call.slots, size)
+    _clear(slots, size)
     items = np.int64(0)
     total = np.int64(0)
-    end = call.data + call.data_size
-    start = load_offset(call.offsets, call.width)
-    for i in range(call.strings):
-        stop = load_offset(call.offsets + call.width * (i + 1), call.width)
+    end = data + data_size
+    start = load_offset(offsets, width)
+    for i in range(strings):
+        stop = load_offset(offsets + width * (i + 1), width)
         length = stop - start
-        value = _hash(call.data + start, length, end)
+        value = _hash(data + start, length, end)
         slot = _home(value, size)
         while True:
-            item = np.int64(load_u32(call.slots + 4 * slot)) - 1
+            item = np.int64(load_u32(slots + 4 * slot)) - 1
             if item < 0:
                 total += length
-                if items == call.most or total > call.most_bytes:
+                if items == most or total > most_bytes:
                     return -1
                 item = items
-                store_u64(call.hashes + 8 * item, value)
-                store_u64(call.firsts + 8 * item, i)
-                store_u32(call.slots + 4 * slot, item + 1)
+                store_u64(hashes + 8 * item, value)
+                store_u64(firsts + 8 * item, i)
+                store_u32(slots + 4 * slot, item + 1)
                 items += 1
                 if 2 * items > size:
                     size *= 2
-                    _grow(call.slots, size, call.hashes, items)
+                    _grow(slots, size, hashes, items)
                 break
-            if load_u64(call.hashes + 8 * item) == value:
-                first = load_i64(call.firsts + 8 * item)
-                there = load_offset(call.offsets + call.width * first, call.width)
-                ends = load_offset(call.offsets + call.width * (first + 1), call.width)
-                if ends - there == length and _equal(
-                    call.data + there, call.data + start, length, end
-                ):
+            if load_u64(hashes + 8 * item) == value:
+                first = load_i64(firsts + 8 * item)
+                there = load_offset(offsets + width * first, width)
+                ends = load_offset(offsets + width * (first + 1), width)
+                if ends - there == length and _equal(data + there, data + start, length, end):
                     break
             slot = (slot + 1) & (size - 1)
-        store_u32(call.indices + 4 * i, item)
+        store_u32(indices + 4 * i, item)
         start = stop
     return items
 

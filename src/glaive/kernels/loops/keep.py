@@ -32,6 +32,7 @@ from glaive.kernels.loops.memory import (
     load_u8,
     load_u64,
     loop,
+    loop_of,
     popcount,
     store_u32,
     store_u64,
@@ -173,40 +174,53 @@ def keep_words(
     return kept
 
 
-@loop
-def keep_inline(call: KeepInline) -> int:
+@loop_of(KeepInline)
+def keep_inline(
+    data: int,
+    data_size: int,
+    starts: int,
+    sizes: int,
+    counts: int,
+    chunks: int,
+    word_bits: int,
+    low: int,
+    rows: int,
+    bits: int,
+    begin: int,
+    target: int,
+    room: int,
+    scratch: int,
+) -> int:
     """Unpack inline chunks and store the words that stay, chunk by chunk in the cache.
 
     Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Returns the number of
     the first bad chunk, ``chunks`` when there are not ``room`` words that stay, -1 else.
     """
-    word = call.word_bits >> 3
+    word = word_bits >> 3
     kept = 0
-    first = -call.low
-    for i in range(call.chunks):
-        start = load_i64(call.starts + i * 8)
-        count = load_i64(call.counts + i * 8)
-        width = inline_width(
-            call.data, call.data_size, start, load_i64(call.sizes + i * 8), call.word_bits
-        )
+    first = -low
+    for i in range(chunks):
+        start = load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
         if width < 0 or count < 0 or count > BLOCK:
             return i
         if width == 0:
-            fill_zero(call.scratch, BLOCK * word)
+            fill_zero(scratch, BLOCK * word)
         else:
-            unpack_block(call.word_bits, call.data + start + word, width, call.scratch)
+            unpack_block(word_bits, data + start + word, width, scratch)
         skip = max(0, -first)
-        stop = min(count, call.rows - first)
+        stop = min(count, rows - first)
         if skip < stop:
             more = keep_words(
-                call.word_bits, call.scratch + skip * word, stop - skip, BLOCK - skip, call.bits,
-                call.begin + first + skip, call.target + kept * word, call.room - kept,
+                word_bits, scratch + skip * word, stop - skip, BLOCK - skip, bits,
+                begin + first + skip, target + kept * word, room - kept,
             )  # fmt: skip
             if more < 0:
-                return call.chunks
+                return chunks
             kept += more
         first += count
-    return -1 if kept == call.room and first >= call.rows else call.chunks
+    return -1 if kept == room and first >= rows else chunks
 
 
 @loop
@@ -243,34 +257,46 @@ def load_offset(offsets: int, width: int, i: int) -> int:
     return load_i64(offsets + i * 8)
 
 
-@loop
-def keep_variable(call: KeepVariable) -> int:
+@loop_of(KeepVariable)
+def keep_variable(
+    offsets: int,
+    width: int,
+    data: int,
+    data_size: int,
+    rows: int,
+    gone: int,
+    gone_count: int,
+    base: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+) -> int:
     """Copy the strings that stay; ``room`` is how many bytes ``out`` has for them."""
     at = 0
-    to = call.out_offsets
+    to = out_offsets
     filled = 0
-    for i in range(call.gone_count + 1):
-        end = run_end(call.gone, call.gone_count, i, call.base, call.rows)
-        if end < at or end > call.rows:
+    for i in range(gone_count + 1):
+        end = run_end(gone, gone_count, i, base, rows)
+        if end < at or end > rows:
             return i
-        first = load_offset(call.offsets, call.width, at)
-        last = load_offset(call.offsets, call.width, end)
-        if first < 0 or last < first or last > call.data_size or last - first > call.room - filled:
+        first = load_offset(offsets, width, at)
+        last = load_offset(offsets, width, end)
+        if first < 0 or last < first or last > data_size or last - first > room - filled:
             return i
         size = last - first
         moved = filled - first
-        if call.width == 4:
+        if width == 4:
             for row in range(at, end):
-                store_u32(to, np.int64(load_i32(call.offsets + row * 4)) + moved)
+                store_u32(to, np.int64(load_i32(offsets + row * 4)) + moved)
                 to += 4
         else:
             for row in range(at, end):
-                store_u64(to, wrapping_add(load_i64(call.offsets + row * 8), moved))
+                store_u64(to, wrapping_add(load_i64(offsets + row * 8), moved))
                 to += 8
-        copy_run(call.out + filled, call.data + first, size, call.data_size - first)
+        copy_run(out + filled, data + first, size, data_size - first)
         filled += size
         at = end + 1
-    if call.width == 4:
+    if width == 4:
         store_u32(to, filled)
     else:
         store_u64(to, filled)

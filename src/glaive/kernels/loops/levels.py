@@ -13,6 +13,7 @@ from glaive.kernels.loops.level_bits import append_bits
 from glaive.kernels.loops.memory import (
     load_u16,
     loop,
+    loop_of,
     popcount,
     store_u16,
     store_u32,
@@ -82,8 +83,22 @@ def put_offsets(
             at += width
 
 
-@loop
-def resolve_lists(call: ResolveLists) -> tuple[int, int, int, int]:
+@loop_of(ResolveLists)
+def resolve_lists(
+    rep: int,
+    definition: int,
+    entries: int,
+    visible_max: int,
+    resolved_max: int,
+    slot_max: int,
+    null_level: int,
+    offsets: int,
+    width: int,
+    valid: int,
+    next_rep: int,
+    next_def: int,
+    room: int,
+) -> tuple[int, int, int, int]:
     """Resolve one list layer; returns (slots, entries left, visible items, nulls).
 
     There is room for ``room`` slots; -1 slots are returned when there are more.
@@ -94,43 +109,43 @@ def resolve_lists(call: ResolveLists) -> tuple[int, int, int, int]:
     nulls = np.int64(0)
     every = ~np.uint64(0)
     done = np.int64(0)
-    while done < call.entries:
-        count = np.int64(min(call.entries - done, WINDOW))
+    while done < entries:
+        count = np.int64(min(entries - done, WINDOW))
         here = low_bits(count)
-        starts = above(call.rep + 2 * done, count, 0)
+        starts = above(rep + 2 * done, count, 0)
         slot = starts
         visible = every
-        levels = call.definition + 2 * done
-        if call.definition != 0:
-            visible = ~above(levels, count, call.visible_max)
-            if call.slot_max < ANY_LEVEL:
-                slot &= ~above(levels, count, call.slot_max)
+        levels = definition + 2 * done
+        if definition != 0:
+            visible = ~above(levels, count, visible_max)
+            if slot_max < ANY_LEVEL:
+                slot &= ~above(levels, count, slot_max)
         visible &= here
         new = np.int64(popcount(slot))
-        if slots + new > call.room:
+        if slots + new > room:
             return np.int64(-1), left, seen, nulls
-        put_offsets(slot, visible, seen, call.offsets + slots * call.width, call.width)
-        if call.null_level != 0:
-            null = slot & equal(levels, count, call.null_level)
+        put_offsets(slot, visible, seen, offsets + slots * width, width)
+        if null_level != 0:
+            null = slot & equal(levels, count, null_level)
             nulls += np.int64(popcount(null))
             if new > 0:
-                append_bits(call.valid, slots, valid_slots(null, slot, new), new)
-        while call.next_rep != 0 and starts != np.uint64(0):
+                append_bits(valid, slots, valid_slots(null, slot, new), new)
+        while next_rep != 0 and starts != np.uint64(0):
             at = done + np.int64(trailing_zeros(starts))
             starts &= starts - np.uint64(1)
             d = np.int64(0)
-            if call.definition != 0:
-                d = np.int64(load_u16(call.definition + 2 * at))
-            store_u16(call.next_rep + 2 * left, np.int64(load_u16(call.rep + 2 * at)) - 1)
-            store_u16(call.next_def + 2 * left, d if d > call.resolved_max else 0)
+            if definition != 0:
+                d = np.int64(load_u16(definition + 2 * at))
+            store_u16(next_rep + 2 * left, np.int64(load_u16(rep + 2 * at)) - 1)
+            store_u16(next_def + 2 * left, d if d > resolved_max else 0)
             left += 1
         slots += new
         seen += np.int64(popcount(visible))
         done += count
-    if call.width == 4:
-        store_u32(call.offsets + 4 * slots, seen)
+    if width == 4:
+        store_u32(offsets + 4 * slots, seen)
     else:
-        store_u64(call.offsets + 8 * slots, seen)
+        store_u64(offsets + 8 * slots, seen)
     return slots, left, seen, nulls
 
 

@@ -22,14 +22,16 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     loop,
+    loop_of,
     store_u64,
     wrapping_sub,
 )
 from glaive.kernels.loops.rows import fill
 from glaive.kernels.loops.runs import repeat_word
-from glaive.kernels.records import LevelPage, ReadChunks
+from glaive.kernels.records import LevelPage, ReadChunks, offsets_of
 
 FLAT, PACKED, INLINE, RUNS = 1, 2, 3, 4
+PAGE = offsets_of(LevelPage)
 BROKEN = -1
 NO_ROOM = -2
 
@@ -100,7 +102,7 @@ def chunk_levels(
     data_size: int,
     start: int,
     room: int,
-    page: LevelPage,
+    page: int,
     count: int,
     rows: int,
     enters: int,
@@ -117,8 +119,10 @@ def chunk_levels(
     ``stride`` bytes apart. The chunk must have ``count`` visible entries, ``rows`` starts of
     rows, and begin with one unless ``enters``.
     """
-    value_pieces, value_width = page.value_pieces, page.value_width
-    level_pieces = 1 + np.int64(page.definition.kind != 0)
+    rep_form, def_form = load_i64(page + PAGE.rep), load_i64(page + PAGE.definition)
+    value_pieces = load_i64(page + PAGE.value_pieces)
+    value_width = load_i64(page + PAGE.value_width)
+    level_pieces = 1 + np.int64(def_form != 0)
     head = 2 + 2 * level_pieces + value_width * value_pieces
     if start < 0 or room < head or start > data_size - room:
         return BROKEN
@@ -139,19 +143,11 @@ def chunk_levels(
             return BROKEN
         good = True
         if piece == 0:
-            good = decode_levels(
-                data, start + position, size, levels, page.rep.kind, page.rep.width, rep
-            )
+            width = load_i64(page + PAGE.rep_width)
+            good = decode_levels(data, start + position, size, levels, rep_form, width, rep)
         elif piece < level_pieces:
-            good = decode_levels(
-                data,
-                start + position,
-                size,
-                levels,
-                page.definition.kind,
-                page.definition.width,
-                definition,
-            )
+            width = load_i64(page + PAGE.def_width)
+            good = decode_levels(data, start + position, size, levels, def_form, width, definition)
         else:
             out = stride * (piece - level_pieces)
             store_u64(piece_starts + out, start + position)
@@ -161,15 +157,15 @@ def chunk_levels(
         position += (size + 7) & ~7
     found, visible, bad_rep, bad_def = count_levels(
         rep,
-        definition if page.definition.kind != 0 else 0,
+        definition if def_form != 0 else 0,
         levels,
-        page.max_rep,
-        page.visible_max,
-        page.max_def,
+        load_i64(page + PAGE.max_rep),
+        load_i64(page + PAGE.visible_max),
+        load_i64(page + PAGE.max_def),
     )
     if bad_rep != 0 or bad_def != 0 or found != rows or visible != count or levels < 1:
         return BROKEN
-    if (np.int64(load_u16(rep)) != page.max_rep) != (enters != 0):
+    if (np.int64(load_u16(rep)) != load_i64(page + PAGE.max_rep)) != (enters != 0):
         return BROKEN
     return levels
 
@@ -186,34 +182,50 @@ def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
     return total
 
 
-@loop
-def read_chunks(call: ReadChunks) -> int:
+@loop_of(ReadChunks)
+def read_chunks(
+    data: int,
+    data_size: int,
+    starts: int,
+    sizes: int,
+    counts: int,
+    row_starts: int,
+    enters: int,
+    chunks: int,
+    page: int,
+    piece_starts: int,
+    piece_sizes: int,
+    firsts: int,
+    rep: int,
+    definition: int,
+    room: int,
+) -> int:
     """Decode the levels of all chunks; returns how many, negative when one is broken.
 
     ``firsts`` takes the first entry of each chunk.
     """
     done = np.int64(0)
-    for chunk in range(call.chunks):
+    for chunk in range(chunks):
         at = 8 * chunk
-        rows = wrapping_sub(load_i64(call.row_starts + at + 8), load_i64(call.row_starts + at))
+        rows = wrapping_sub(load_i64(row_starts + at + 8), load_i64(row_starts + at))
         levels = chunk_levels(
-            data=call.data,
-            data_size=call.data_size,
-            start=load_i64(call.starts + at),
-            room=load_i64(call.sizes + at),
-            page=call.page,
-            count=load_i64(call.counts + at),
+            data=data,
+            data_size=data_size,
+            start=load_i64(starts + at),
+            room=load_i64(sizes + at),
+            page=page,
+            count=load_i64(counts + at),
             rows=rows,
-            enters=np.int64(load_u8(call.enters + chunk)),
-            piece_starts=call.piece_starts + at,
-            piece_sizes=call.piece_sizes + at,
-            stride=8 * call.chunks,
-            rep=call.rep + 2 * done,
-            definition=call.definition + 2 * done,
-            levels_room=call.room - done,
+            enters=np.int64(load_u8(enters + chunk)),
+            piece_starts=piece_starts + at,
+            piece_sizes=piece_sizes + at,
+            stride=8 * chunks,
+            rep=rep + 2 * done,
+            definition=definition + 2 * done,
+            levels_room=room - done,
         )
         if levels < 0:
             return levels
-        store_u64(call.firsts + at, done)
+        store_u64(firsts + at, done)
         done += levels
     return done

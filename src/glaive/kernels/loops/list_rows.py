@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.chunks import count_levels, find_row
-from glaive.kernels.loops.list_levels import BROKEN, chunk_levels
+from glaive.kernels.loops.list_levels import BROKEN, PAGE, chunk_levels
 from glaive.kernels.loops.memory import (
     copy,
     load_i64,
     load_u8,
     load_u16,
     loop,
+    loop_of,
     store_u64,
     wrapping_sub,
 )
@@ -120,52 +121,80 @@ def put_entries(
     return seen
 
 
-@loop
-def pick_rows(call: PickRows) -> tuple[int, int]:
+@loop_of(PickRows)
+def pick_rows(
+    data: int,
+    data_size: int,
+    sizes: int,
+    counts: int,
+    row_starts: int,
+    enters: int,
+    table_chunks: int,
+    ids: int,
+    starts: int,
+    chunks: int,
+    page: int,
+    rows: int,
+    begin: int,
+    last: int,
+    wanted: int,
+    scratch_rep: int,
+    scratch_def: int,
+    scratch_room: int,
+    piece_starts: int,
+    piece_sizes: int,
+    lengths: int,
+    values: int,
+    rep_out: int,
+    def_out: int,
+    slots: int,
+    positions: int,
+    room: int,
+) -> tuple[int, int]:
     """Collect the levels of rows, and where their values lie; returns (entries, visible).
 
     The chunks ``ids`` of the table lie at ``starts``; rows say in which of those they begin
     and end. The entries are negative when a chunk is broken. Nothing is written beyond ``room``
     entries; when there are more, their number tells how much room is needed.
     """
-    max_rep = call.page.max_rep
-    visible_max = call.page.visible_max
-    definition = call.scratch_def if call.page.definition.kind != 0 else 0
+    max_rep = load_i64(page + PAGE.max_rep)
+    visible_max = load_i64(page + PAGE.visible_max)
+    definition = scratch_def if load_i64(page + PAGE.definition) != 0 else 0
     current = np.int64(-1)
     first_row = np.int64(0)
     levels = np.int64(0)
     done = np.int64(0)
     seen = np.int64(0)
-    for i in range(call.wanted):
-        chunk = load_i64(call.begin + 8 * i)
-        end = load_i64(call.last + 8 * i)
+    for i in range(wanted):
+        chunk = load_i64(begin + 8 * i)
+        end = load_i64(last + 8 * i)
         before = done
         before_seen = seen
         fresh = True
         while True:
             if chunk != current:
-                if chunk < 0 or chunk >= call.chunks or end >= call.chunks:
+                if chunk < 0 or chunk >= chunks or end >= chunks:
                     return np.int64(BROKEN), seen
                 at = 8 * chunk
-                number = load_i64(call.ids + at)
-                if number < 0 or number >= call.table_chunks:
+                number = load_i64(ids + at)
+                if number < 0 or number >= table_chunks:
                     return np.int64(BROKEN), seen
-                first_row = load_i64(call.row_starts + 8 * number)
+                first_row = load_i64(row_starts + 8 * number)
                 levels = chunk_levels(
-                    data=call.data,
-                    data_size=call.data_size,
-                    start=load_i64(call.starts + at),
-                    room=load_i64(call.sizes + 8 * number),
-                    page=call.page,
-                    count=load_i64(call.counts + 8 * number),
-                    rows=wrapping_sub(load_i64(call.row_starts + 8 * number + 8), first_row),
-                    enters=np.int64(load_u8(call.enters + number)),
-                    piece_starts=call.piece_starts + at,
-                    piece_sizes=call.piece_sizes + at,
-                    stride=8 * call.chunks,
-                    rep=call.scratch_rep,
-                    definition=call.scratch_def,
-                    levels_room=call.scratch_room,
+                    data=data,
+                    data_size=data_size,
+                    start=load_i64(starts + at),
+                    room=load_i64(sizes + 8 * number),
+                    page=page,
+                    count=load_i64(counts + 8 * number),
+                    rows=wrapping_sub(load_i64(row_starts + 8 * number + 8), first_row),
+                    enters=np.int64(load_u8(enters + number)),
+                    piece_starts=piece_starts + at,
+                    piece_sizes=piece_sizes + at,
+                    stride=8 * chunks,
+                    rep=scratch_rep,
+                    definition=scratch_def,
+                    levels_room=scratch_room,
                 )
                 if levels < 0:
                     return levels, seen
@@ -173,10 +202,10 @@ def pick_rows(call: PickRows) -> tuple[int, int]:
             low = np.int64(0)
             value = np.int64(0)
             if fresh:
-                if load_i64(call.rows + 8 * i) < first_row:
+                if load_i64(rows + 8 * i) < first_row:
                     return np.int64(BROKEN), seen
-                nth = wrapping_sub(load_i64(call.rows + 8 * i), first_row)
-                low = find_row(call.scratch_rep, levels, max_rep, nth)
+                nth = wrapping_sub(load_i64(rows + 8 * i), first_row)
+                low = find_row(scratch_rep, levels, max_rep, nth)
                 if low >= levels:
                     return np.int64(BROKEN), seen
                 value = low
@@ -185,13 +214,13 @@ def pick_rows(call: PickRows) -> tuple[int, int]:
                         np.int64(0), definition, low, max_rep, visible_max, max_rep
                     )
                 after = low + 1
-                high = after + find_row(call.scratch_rep + 2 * after, levels - after, max_rep, 0)
+                high = after + find_row(scratch_rep + 2 * after, levels - after, max_rep, 0)
             else:
-                high = find_row(call.scratch_rep, levels, max_rep, 0)
+                high = find_row(scratch_rep, levels, max_rep, 0)
             fresh = False
-            if done + high - low <= call.room:
+            if done + high - low <= room:
                 seen = put_entries(
-                    rep=call.scratch_rep,
+                    rep=scratch_rep,
                     definition=definition,
                     begin=low,
                     end=high,
@@ -200,10 +229,10 @@ def pick_rows(call: PickRows) -> tuple[int, int]:
                     chunk=chunk,
                     done=done,
                     seen=seen,
-                    rep_out=call.rep_out,
-                    def_out=call.def_out,
-                    slots=call.slots,
-                    index=call.positions,
+                    rep_out=rep_out,
+                    def_out=def_out,
+                    slots=slots,
+                    index=positions,
                 )
             done += high - low
             if chunk == end:
@@ -211,37 +240,51 @@ def pick_rows(call: PickRows) -> tuple[int, int]:
             if high < levels:
                 return np.int64(BROKEN), seen
             chunk += 1
-        store_u64(call.lengths + 8 * i, done - before)
-        store_u64(call.values + 8 * i, seen - before_seen)
+        store_u64(lengths + 8 * i, done - before)
+        store_u64(values + 8 * i, seen - before_seen)
     return done, seen
 
 
-@loop
-def reorder_rows(call: ReorderRows) -> None:
+@loop_of(ReorderRows)
+def reorder_rows(
+    order: int,
+    lengths: int,
+    values: int,
+    wanted: int,
+    rep: int,
+    definition: int,
+    slots: int,
+    positions: int,
+    begins: int,
+    rep_out: int,
+    def_out: int,
+    slots_out: int,
+    index_out: int,
+) -> None:
     """Put picked rows into another order: row ``i`` comes to place ``order[i]``.
 
     ``begins`` has room for three words per row.
     """
     done = np.int64(0)
     seen = np.int64(0)
-    for i in range(call.wanted):
-        store_u64(call.begins + 8 * load_i64(call.order + 8 * i), i)
-        store_u64(call.begins + 8 * (call.wanted + i), done)
-        store_u64(call.begins + 8 * (2 * call.wanted + i), seen)
-        done += load_i64(call.lengths + 8 * i)
-        seen += load_i64(call.values + 8 * i)
+    for i in range(wanted):
+        store_u64(begins + 8 * load_i64(order + 8 * i), i)
+        store_u64(begins + 8 * (wanted + i), done)
+        store_u64(begins + 8 * (2 * wanted + i), seen)
+        done += load_i64(lengths + 8 * i)
+        seen += load_i64(values + 8 * i)
     done = np.int64(0)
     seen = np.int64(0)
-    for at in range(call.wanted):
-        i = load_i64(call.begins + 8 * at)
-        entry = load_i64(call.begins + 8 * (call.wanted + i))
-        value = load_i64(call.begins + 8 * (2 * call.wanted + i))
-        length = load_i64(call.lengths + 8 * i)
-        visible = load_i64(call.values + 8 * i)
-        copy(call.rep_out + 2 * done, call.rep + 2 * entry, 2 * length)
-        if call.definition != 0:
-            copy(call.def_out + 2 * done, call.definition + 2 * entry, 2 * length)
-        copy(call.slots_out + 8 * seen, call.slots + 8 * value, 8 * visible)
-        copy(call.index_out + 8 * seen, call.positions + 8 * value, 8 * visible)
+    for at in range(wanted):
+        i = load_i64(begins + 8 * at)
+        entry = load_i64(begins + 8 * (wanted + i))
+        value = load_i64(begins + 8 * (2 * wanted + i))
+        length = load_i64(lengths + 8 * i)
+        visible = load_i64(values + 8 * i)
+        copy(rep_out + 2 * done, rep + 2 * entry, 2 * length)
+        if definition != 0:
+            copy(def_out + 2 * done, definition + 2 * entry, 2 * length)
+        copy(slots_out + 8 * seen, slots + 8 * value, 8 * visible)
+        copy(index_out + 8 * seen, positions + 8 * value, 8 * visible)
         done += length
         seen += visible

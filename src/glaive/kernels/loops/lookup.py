@@ -14,6 +14,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     store_u8,
     store_u32,
     store_u64,
@@ -170,29 +171,42 @@ def build_texts(
         store_u64(firsts + 8 * i, np.uint64(number))
 
 
-@loop
-def find_texts(call: FindTexts) -> None:
+@loop_of(FindTexts)
+def find_texts(
+    offsets: int,
+    width: int,
+    data: int,
+    hashes: int,
+    slots: int,
+    bits: int,
+    sieve: int,
+    asked: int,
+    asked_width: int,
+    asked_data: int,
+    asked_count: int,
+    target: int,
+) -> None:
     """The number of each text asked for, -1 for none."""
-    start = load_offset(call.asked, call.asked_width)
-    for i in range(call.asked_count):
-        stop = load_offset(call.asked + call.asked_width * (i + 1), call.asked_width)
-        text = call.asked_data + start
+    start = load_offset(asked, asked_width)
+    for i in range(asked_count):
+        stop = load_offset(asked + asked_width * (i + 1), asked_width)
+        text = asked_data + start
         size = stop - start
         value = _text_hash(text, size)
-        place = _sieve_place(value, call.bits)
+        place = _sieve_place(value, bits)
         number = np.int64(-1)
-        if (load_u8(call.sieve + (place >> 3)) >> (place & 7)) & 1:
+        if (load_u8(sieve + (place >> 3)) >> (place & 7)) & 1:
             slot = _text_at(
-                call.offsets,
-                call.width,
-                call.data,
-                call.hashes,
-                call.slots,
-                call.bits,
+                offsets,
+                width,
+                data,
+                hashes,
+                slots,
+                bits,
                 text,
                 size,
                 value,
             )
-            number = np.int64(load_u32(call.slots + 4 * slot)) - 1
-        store_u64(call.target + 8 * i, np.uint64(number))
+            number = np.int64(load_u32(slots + 4 * slot)) - 1
+        store_u64(target + 8 * i, np.uint64(number))
         start = stop

@@ -16,12 +16,13 @@ from glaive.kernels.loops.memory import (
     load_u8,
     load_u64,
     loop,
+    loop_of,
     popcount,
     store_u64,
     trailing_zeros,
 )
-from glaive.kernels.loops.words import beyond, none_up_to, pass_64, pass_some
-from glaive.kernels.records import MatchInline, WordRanges
+from glaive.kernels.loops.words import TEST, beyond, none_up_to, pass_64, pass_some
+from glaive.kernels.records import MatchInline
 
 WINDOW = 64
 
@@ -36,47 +37,57 @@ def append_none(target: int, filled: int, count: int) -> None:
         done += take
 
 
-@loop
-def match_inline(call: MatchInline) -> int:
+@loop_of(MatchInline)
+def match_inline(
+    data: int,
+    data_size: int,
+    starts: int,
+    sizes: int,
+    counts: int,
+    chunks: int,
+    word_bits: int,
+    test: int,
+    target: int,
+    values: int,
+    scratch: int,
+) -> int:
     """Append one bit per value of inline chunks; the bad chunk, plus ``chunks`` for a limit.
 
     A chunk whose width holds no word that passes is not unpacked.
     """
-    word = call.word_bits >> 3
-    limit = call.test.limit
+    word = word_bits >> 3
+    limit = load_i64(test + TEST.limit)
     done = 0
-    for i in range(call.chunks):
-        start = load_i64(call.starts + i * 8)
-        count = load_i64(call.counts + i * 8)
-        width = inline_width(
-            call.data, call.data_size, start, load_i64(call.sizes + i * 8), call.word_bits
-        )
-        if width < 0 or count < 0 or count > BLOCK or count > call.values - done:
+    for i in range(chunks):
+        start = load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
+        if width < 0 or count < 0 or count > BLOCK or count > values - done:
             return i
         top = np.uint64(0)
         if width > 0:
             top = low_bits(width)
         checked = limit >= 0 and top > np.uint64(limit)
-        if not checked and none_up_to(call.word_bits, top, call.test):
-            append_none(call.target, done, count)
+        if not checked and none_up_to(word_bits, top, test):
+            append_none(target, done, count)
             done += count
             continue
         if width == 0:
-            fill_zero(call.scratch, ((count + 63) & ~63) * word)
+            fill_zero(scratch, ((count + 63) & ~63) * word)
         else:
-            unpack_block(call.word_bits, call.data + start + word, width, call.scratch)
+            unpack_block(word_bits, data + start + word, width, scratch)
         at = 0
         while at < count:
             take = min(count - at, WINDOW)
-            here = call.scratch + at * word
-            if checked and beyond(call.word_bits, here, take, limit):
-                return call.chunks + i
+            here = scratch + at * word
+            if checked and beyond(word_bits, here, take, limit):
+                return chunks + i
             found = np.uint64(0)
             if take == WINDOW:
-                found = pass_64(call.word_bits, here, call.test)
+                found = pass_64(word_bits, here, test)
             else:
-                found = pass_some(call.word_bits, here, take, call.test)
-            append_bits(call.target, done + at, found, take)
+                found = pass_some(word_bits, here, take, test)
+            append_bits(target, done + at, found, take)
             at += take
         done += count
     return -1
@@ -89,12 +100,12 @@ def match_pieces(
     counts: int,
     pieces: int,
     word_bits: int,
-    test: WordRanges,
+    test: int,
     target: int,
 ) -> int:
     """Append one bit per word of pieces that the door has checked; the bad piece, or -1."""
     word = word_bits >> 3
-    limit = test.limit
+    limit = load_i64(test + TEST.limit)
     checked = limit >= 0 and low_bits(word_bits) > np.uint64(limit)
     done = 0
     for i in range(pieces):

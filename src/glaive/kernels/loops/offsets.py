@@ -10,6 +10,7 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u32,
     loop,
+    loop_of,
     store_u8,
     store_u32,
     store_u64,
@@ -75,34 +76,47 @@ def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width:
     return wrong
 
 
-@loop
-def unpack(call: UnpackOffsets) -> int:
+@loop_of(UnpackOffsets)
+def unpack(
+    data: int,
+    offset_starts: int,
+    bases: int,
+    floors: int,
+    limits: int,
+    counts: int,
+    chunks: int,
+    width: int,
+    out_width: int,
+    out_offsets: int,
+    out: int,
+    room: int,
+) -> int:
     """Join the values of all chunks; the first chunk whose offsets are wrong, or -1."""
     at = np.int64(0)
-    store_offset(call.out_offsets, call.out_width, 0)
-    target = call.out_offsets + call.out_width
-    for i in range(call.chunks):
-        n = load_i64(call.counts + 8 * i)
-        source = call.data + load_i64(call.offset_starts + 8 * i)
-        base = load_i64(call.bases + 8 * i)
-        first = load_offset(source, call.width)
-        last = load_offset(source + n * call.width, call.width)
+    store_offset(out_offsets, out_width, 0)
+    target = out_offsets + out_width
+    for i in range(chunks):
+        n = load_i64(counts + 8 * i)
+        source = data + load_i64(offset_starts + 8 * i)
+        base = load_i64(bases + 8 * i)
+        first = load_offset(source, width)
+        last = load_offset(source + n * width, width)
         if (
-            first < load_i64(call.floors + 8 * i)
+            first < load_i64(floors + 8 * i)
             or last < first
-            or last > load_i64(call.limits + 8 * i)
-            or last - first > call.room - at
+            or last > load_i64(limits + 8 * i)
+            or last - first > room - at
         ):
             return i
-        if call.width == 4 and call.out_width == 4:
+        if width == 4 and out_width == 4:
             wrong = _rebase32(source, n, at - first, target)
         else:
-            wrong = _rebase(source, call.width, n, at - first, target, call.out_width)
+            wrong = _rebase(source, width, n, at - first, target, out_width)
         if wrong:
             return i
-        copy(call.out + at, call.data + base + first, last - first)
+        copy(out + at, data + base + first, last - first)
         at += last - first
-        target += n * call.out_width
+        target += n * out_width
     return -1
 
 

@@ -1,6 +1,6 @@
 """Compiled tests of words, 64 at a time. They are called by ``glaive.kernels.loops.match``.
 
-A test is a :class:`glaive.kernels.records.WordRanges`.
+A test is the address of a :class:`glaive.kernels.records.WordRanges`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.compare import in_range_8, in_range_16, in_range_32, in_range_64
 from glaive.kernels.loops.lookup import number_of
 from glaive.kernels.loops.marks import hashed_32, hashed_64, marked_32, marked_64
-from glaive.kernels.loops.memory import load_u8, load_u64, loop, trailing_zeros
-from glaive.kernels.records import WordRanges
+from glaive.kernels.loops.memory import load_i64, load_u8, load_u64, loop, trailing_zeros
+from glaive.kernels.records import WordRanges, offsets_of
 
 __all__ = ["beyond", "none_up_to", "pass_64", "pass_some"]
 
+TEST = offsets_of(WordRanges)
 WINDOW = 64
 FEW = 16
 """Ranges up to which each is compared with all words; above, words look for theirs."""
@@ -51,14 +52,17 @@ def _hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uin
 
 
 @loop
-def _passes(word_bits: int, word: np.uint64, test: WordRanges) -> bool:
+def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
     """Whether one word lies in one of the ranges."""
-    slots = test.slots
+    slots = load_i64(test + TEST.slots)
     if slots != 0:
-        return number_of(test.words, slots, test.slot_bits, word) >= 0
-    lows = test.lows
-    spans = test.spans
-    ranges = test.ranges
+        return (
+            number_of(load_i64(test + TEST.words), slots, load_i64(test + TEST.slot_bits), word)
+            >= 0
+        )
+    lows = load_i64(test + TEST.lows)
+    spans = load_i64(test + TEST.spans)
+    ranges = load_i64(test + TEST.ranges)
     if ranges == 0:
         return False
     below = 0
@@ -75,31 +79,33 @@ def _passes(word_bits: int, word: np.uint64, test: WordRanges) -> bool:
 
 
 @loop
-def pass_64(word_bits: int, source: int, test: WordRanges) -> np.uint64:
+def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64 passes."""
     word = word_bits >> 3
     found = np.uint64(0)
-    table = test.table
+    table = load_i64(test + TEST.table)
     if table != 0:
         for i in range(WINDOW):
             flag = np.uint64(load_u8(table + np.int64(load_word(word_bits, source + i * word))))
             found |= flag << np.uint64(i)
         return found
-    marks = test.marks
+    marks = load_i64(test + TEST.marks)
     if marks != 0:
-        return _marked(word_bits, source, marks, np.uint64(test.base), np.uint64(test.top))
-    lows = test.lows
-    spans = test.spans
-    ranges = test.ranges
+        return _marked(
+            word_bits, source, marks, load_u64(test + TEST.base), load_u64(test + TEST.top)
+        )
+    lows = load_i64(test + TEST.lows)
+    spans = load_i64(test + TEST.spans)
+    ranges = load_i64(test + TEST.ranges)
     if ranges <= FEW:
         for i in range(ranges):
             low = load_u64(lows + i * 8)
             found |= _in_range(word_bits, source, low, load_u64(spans + i * 8))
         return found
     near = np.uint64(0)
-    sieve = test.sieve
+    sieve = load_i64(test + TEST.sieve)
     if sieve != 0:
-        near = _hashed(word_bits, source, sieve, np.uint64(test.shift))
+        near = _hashed(word_bits, source, sieve, load_u64(test + TEST.shift))
     else:
         first = load_u64(lows)
         last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
@@ -113,10 +119,10 @@ def pass_64(word_bits: int, source: int, test: WordRanges) -> np.uint64:
 
 
 @loop
-def pass_some(word_bits: int, source: int, count: int, test: WordRanges) -> np.uint64:
+def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
     """As ``pass_64`` for less than 64 words."""
     word = word_bits >> 3
-    table = test.table
+    table = load_i64(test + TEST.table)
     found = np.uint64(0)
     for i in range(count):
         value = load_word(word_bits, source + i * word)
@@ -143,12 +149,12 @@ def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
 
 
 @loop
-def none_up_to(word_bits: int, top: np.uint64, test: WordRanges) -> bool:
+def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
     """Whether no word up to ``top`` can pass."""
-    ranges = test.ranges
+    ranges = load_i64(test + TEST.ranges)
     if ranges == 0:
         return True
-    lows = test.lows
+    lows = load_i64(test + TEST.lows)
     last = load_u64(lows + ranges * 8 - 8)
-    wraps = load_u64(test.spans + ranges * 8 - 8) > low_bits(word_bits) - last
+    wraps = load_u64(load_i64(test + TEST.spans) + ranges * 8 - 8) > low_bits(word_bits) - last
     return load_u64(lows) > top and not wraps

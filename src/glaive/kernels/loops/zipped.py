@@ -16,6 +16,7 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     loop,
+    loop_of,
     store_u8,
     store_u16,
     store_u32,
@@ -53,50 +54,63 @@ def _store_word(address: int, width: int, value: int) -> None:
         store_u64(address, value)
 
 
-@loop
-def measure(call: MeasureEntries) -> int:
+@loop_of(MeasureEntries)
+def measure(
+    data: int,
+    starts: int,
+    stops: int,
+    rows: int,
+    control: int,
+    bits_def: int,
+    max_rep: int,
+    max_def: int,
+    visible_def: int,
+    width: int,
+    prefix: int,
+    totals: int,
+) -> int:
     """Walk all entries of some rows and check them; 0, or what is wrong.
 
     ``totals`` receives entries, visible entries, value bytes, and the row being walked. Wrong
     can be: 1 the entry does not fit into its row, 2 a repetition level, 3 a definition level,
     4 a row of more than one entry where there are no lists.
     """
-    mask = (np.int64(1) << np.int64(call.bits_def)) - np.int64(1)
+    mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     entries = np.int64(0)
     visible = np.int64(0)
     total = np.int64(0)
     wrong = np.int64(0)
     row = np.int64(0)
-    while row < call.rows and wrong == 0:
-        at = load_i64(call.starts + 8 * row)
-        stop = load_i64(call.stops + 8 * row)
+    while row < rows and wrong == 0:
+        at = load_i64(starts + 8 * row)
+        stop = load_i64(stops + 8 * row)
         first = True
         while wrong == 0 and (first or at < stop):
-            if stop - at < call.control:
+            if stop - at < control:
                 wrong = np.int64(1)
                 break
-            word = _load_word(call.data + at, call.control)
-            at += call.control
-            rep = word >> call.bits_def
+            word = _load_word(data + at, control)
+            at += control
+            rep = word >> bits_def
             level = word & mask
-            if level > call.max_def:
+            if level > max_def:
                 wrong = np.int64(3)
-            elif call.max_rep == 0 and not first:
+            elif max_rep == 0 and not first:
                 wrong = np.int64(4)
-            elif (first and rep != call.max_rep) or (not first and rep >= call.max_rep):
+            elif (first and rep != max_rep) or (not first and rep >= max_rep):
                 wrong = np.int64(2)
             entries += 1
-            if level <= call.visible_def:
+            if level <= visible_def:
                 visible += 1
-                size = np.int64(call.width)
-                if call.prefix:
+                size = np.int64(width)
+                if prefix:
                     size = np.int64(0)
                     if level == 0:
-                        if stop - at < call.prefix:
+                        if stop - at < prefix:
                             wrong = np.int64(1)
                             break
-                        size = _load_word(call.data + at, call.prefix)
-                        at += call.prefix
+                        size = _load_word(data + at, prefix)
+                        at += prefix
                 if size < 0 or size > stop - at:
                     wrong = np.int64(1)
                     break
@@ -105,80 +119,103 @@ def measure(call: MeasureEntries) -> int:
             first = False
         if wrong == 0:
             row += 1
-    store_u64(call.totals, entries)
-    store_u64(call.totals + 8, visible)
-    store_u64(call.totals + 16, total)
-    store_u64(call.totals + 24, row)
+    store_u64(totals, entries)
+    store_u64(totals + 8, visible)
+    store_u64(totals + 16, total)
+    store_u64(totals + 24, row)
     return wrong
 
 
-@loop
-def unzip(call: UnzipEntries) -> None:
+@loop_of(UnzipEntries)
+def unzip(
+    data: int,
+    starts: int,
+    stops: int,
+    rows: int,
+    control: int,
+    bits_def: int,
+    visible_def: int,
+    width: int,
+    prefix: int,
+    reps: int,
+    levels: int,
+    offset_width: int,
+    offsets: int,
+    out: int,
+) -> None:
     """Split the entries of rows that ``measure`` has accepted; 0 for a part not wanted."""
-    reps = call.reps
-    levels = call.levels
-    offsets = call.offsets
-    mask = (np.int64(1) << np.int64(call.bits_def)) - np.int64(1)
+    mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     done = np.int64(0)
-    _store_word(offsets, call.offset_width, 0)
-    offsets += call.offset_width
-    for row in range(call.rows):
-        at = load_i64(call.starts + 8 * row)
-        stop = load_i64(call.stops + 8 * row)
+    _store_word(offsets, offset_width, 0)
+    offsets += offset_width
+    for row in range(rows):
+        at = load_i64(starts + 8 * row)
+        stop = load_i64(stops + 8 * row)
         while at < stop:
-            word = _load_word(call.data + at, call.control)
-            at += call.control
+            word = _load_word(data + at, control)
+            at += control
             level = word & mask
             if reps:
-                store_u16(reps, word >> call.bits_def)
+                store_u16(reps, word >> bits_def)
                 reps += 2
             if levels:
                 store_u16(levels, level)
                 levels += 2
-            if level <= call.visible_def:
-                size = np.int64(call.width)
-                if call.prefix:
+            if level <= visible_def:
+                size = np.int64(width)
+                if prefix:
                     size = np.int64(0)
                     if level == 0:
-                        size = _load_word(call.data + at, call.prefix)
-                        at += call.prefix
-                copy(call.out + done, call.data + at, size)
+                        size = _load_word(data + at, prefix)
+                        at += prefix
+                copy(out + done, data + at, size)
                 at += size
                 done += size
-                _store_word(offsets, call.offset_width, done)
-                offsets += call.offset_width
+                _store_word(offsets, offset_width, done)
+                offsets += offset_width
 
 
-@loop
-def zip_entries(call: ZipEntries) -> None:
+@loop_of(ZipEntries)
+def zip_entries(
+    words: int,
+    entries: int,
+    control: int,
+    bits_def: int,
+    max_rep: int,
+    visible_def: int,
+    width: int,
+    prefix: int,
+    offsets: int,
+    offset_width: int,
+    values: int,
+    out: int,
+    row_starts: int,
+) -> None:
     """Write entries one after the other, and where each row starts."""
-    offsets = call.offsets
-    values = call.values
-    row_starts = call.row_starts
-    mask = (np.int64(1) << np.int64(call.bits_def)) - np.int64(1)
+    mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     at = np.int64(0)
-    for i in range(call.entries):
-        word = _load_word(call.words + 4 * i, 4)
-        if word >> call.bits_def == call.max_rep:
+    for i in range(entries):
+        word = _load_word(words + 4 * i, 4)
+        if word >> bits_def == max_rep:
             store_u64(row_starts, at)
             row_starts += 8
-        _store_word(call.out + at, call.control, word)
-        at += call.control
+        _store_word(out + at, control, word)
+        at += control
         level = word & mask
-        if level <= call.visible_def:
-            if call.prefix:
-                first = _load_word(offsets, call.offset_width)
-                size = _load_word(offsets + call.offset_width, call.offset_width) - first
-                offsets += call.offset_width
+        if level <= visible_def:
+            if prefix:
+                first = _load_word(offsets, offset_width)
+                size = _load_word(offsets + offset_width, offset_width) - first
+                offsets += offset_width
                 if level == 0:
-                    _store_word(call.out + at, call.prefix, size)
-                    at += call.prefix
-                    copy(call.out + at, values + first, size)
+                    _store_word(out + at, prefix, size)
+                    at += prefix
+                    copy(out + at, values + first, size)
                     at += size
             else:
-                copy(call.out + at, values, call.width)
-                values += call.width
-                at += call.width
+                copy(out + at, values, width)
+                values += width
+                at += width
 
 
 @loop
