@@ -152,6 +152,43 @@ def test_every_public_name_can_be_had_and_is_documented() -> None:
         assert f"`glaive.{name}`" in page, f"docs/guide/api.md does not mention {name}"
 
 
+PARSED_ELSEWHERE = {
+    "glaive/format/wire.py": "callers catch, who know what it is",
+    "glaive/file/v2/reading/container.py": "the one caller catches, of a function that remembers",
+    "glaive/file/v2/small_files.py": "the one caller catches, and reads the files one by one",
+    "glaive/file/v2/writing/writer.py": "bytes of a constant",
+    "glaive/spark/writer.py": "what a task of this job sent",
+    "glaive/table/fragment_ids.py": "a copy of a message in memory",
+}
+"""Modules that need not catch what they parse, and why."""
+
+
+def _catches_decode_errors(node: ast.Try) -> bool:
+    return any("DecodeError" in ast.unparse(handler.type or node) for handler in node.handlers)
+
+
+def test_messages_that_cannot_be_parsed_are_damage() -> None:
+    found = []
+    for path in sources():
+        if name_of(path) in PARSED_ELSEWHERE:
+            continue
+        guarded = {
+            id(part)
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Try) and _catches_decode_errors(node)
+            for statement in node.body
+            for part in ast.walk(statement)
+        }
+        found += [
+            f"{name_of(path)}:{node.lineno}"
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Attribute)
+            and node.attr in {"FromString", "ParseFromString", "MergeFromString"}
+            and id(node) not in guarded
+        ]
+    assert not found, f"catch DecodeError, and raise CorruptFileError: {found}"
+
+
 # --- versions and registries --------------------------------------------------------------
 
 FORMAT_VERSION = re.compile(r"(format|file|storage)_version|major|minor|V\d_\d|FormatVersion")

@@ -116,6 +116,16 @@ def test_a_damaged_fragment_is_reported() -> None:
         manifest.fragment(1)
 
 
+def test_a_damaged_name_is_reported_by_whoever_counts_deleted_rows() -> None:
+    made = [table_pb2.DataFragment(id=at, physical_rows=5) for at in range(2)]
+    made[1].files.add(path="name.lance")
+    for fragment in made:
+        fragment.deletion_file.read_version = 1  # it does not say how many rows are deleted
+    raw = [fragment.SerializeToString().replace(b"name", b"na\xffe") for fragment in made]
+    with pytest.raises(CorruptFileError, match=r"fragments: expected protobuf messages.*m"):
+        _ = FragmentColumns(table_pb2.ManifestOutline(fragments=raw), "m").deleted_rows
+
+
 def test_an_outline_is_the_manifest() -> None:
     """Written again, an outline is what it was read from."""
     whole = table_pb2.Manifest(version=3, max_fragment_id=2, next_row_id=9, branch="b")

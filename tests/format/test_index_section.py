@@ -37,6 +37,8 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "no uuid": (lambda one: one.ClearField("uuid"), "uuid of index 'i': expected 16 bytes"),
     "a short uuid": (lambda one: setattr(one.uuid, "uuid", b"abc"), "16 bytes, found 3"),
     "a long uuid": (lambda one: setattr(one.uuid, "uuid", bytes(17)), "16 bytes, found 17"),
+    "a version below 0": (
+        lambda one: setattr(one, "index_version", -2), "version of index 'i': expected 0 or more"),
     "a time after the year 9999": (
         lambda one: setattr(one, "created_at", 253_402_300_800_000), "time at which index 'i'"),
     "a file elsewhere": (

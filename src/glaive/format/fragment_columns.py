@@ -11,7 +11,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Final
 
@@ -125,9 +125,12 @@ class FragmentColumns:
         numbers = found.deletion_file.num_deleted_rows
         if len(numbers) == len(self) + len(self._merged.deletion_file):
             return self._placed(numbers)
+        parsed = partial(self._parse, table_pb2.DataFragment)
         return self._column(
-            (one.deletion_file.num_deleted_rows or -1) if one.HasField("deletion_file") else 0
-            for one in map(table_pb2.DataFragment.FromString, self._wire.fragments)
+            (fragment.deletion_file.num_deleted_rows or -1)
+            if fragment.HasField("deletion_file")
+            else 0
+            for fragment in map(parsed, self._wire.fragments)
         )
 
     def count_rows(self) -> int | None:

@@ -88,9 +88,17 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
     Raises
     ------
     CorruptFileError
-        Its uuid, which names its folder, is none; a file leads elsewhere; or its time cannot be.
+        Its uuid, which names its folder, is none; a file leads elsewhere; or its version or its
+        time cannot be.
     """
     check_uuid(entry.uuid, f"uuid of index {entry.name!r}", where)
+    if entry.index_version < 0:
+        raise CorruptFileError(
+            f"version of index {entry.name!r}",
+            expected="0 or more",
+            found=f"{entry.index_version}",
+            where=where,
+        )
     if entry.created_at > _LAST_MOMENT:
         raise CorruptFileError(
             f"time at which index {entry.name!r} was built",
