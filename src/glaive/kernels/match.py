@@ -23,7 +23,7 @@ from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
 from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
-from glaive.kernels.records import MatchInline, WordRanges, packed
+from glaive.kernels.records import WordRanges, packed
 from glaive.memory import as_array, as_buffer
 
 __all__ = [
@@ -145,20 +145,10 @@ def match_inline(
     target = allocate_with_slack((total + 7) // 8, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
     record = packed(_ranges(test))
-    call = MatchInline(
-        data=address(data),
-        data_size=data.size,
-        starts=address(starts),
-        sizes=address(sizes),
-        counts=address(counts),
-        chunks=chunks,
-        word_bits=bits,
-        test=address(record),
-        target=address(target),
-        values=total,
-        scratch=address(scratch),
-    )
-    bad = loops.match_inline(*call)
+    bad = loops.match_inline(
+        address(data), data.size, address(starts), address(sizes), address(counts), chunks,
+        address(record), address(target), total, address(scratch),
+    )  # fmt: skip
     if bad >= chunks:
         raise _beyond(test, where)
     if bad >= 0:
@@ -199,7 +189,7 @@ def match_pieces(
 
     target, record = allocate_with_slack((total + 7) // 8, _SLACK), packed(_ranges(test))
     found = loops.match_pieces(
-        address(data), address(starts), address(counts), len(starts), bits, address(record),
+        address(data), address(starts), address(counts), len(starts), address(record),
         address(target),
     )  # fmt: skip
     if found >= 0:
@@ -232,23 +222,30 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
 
 def _ranges(test: WordTest) -> WordRanges:
     """A test as kernels read it."""
-    marks, hashed = test.marks, test.hashed
-    slots = None if hashed is None else hashed.table.slots
-    return WordRanges(
-        lows=address(test.lows) if len(test.lows) else 0,
-        spans=address(test.spans) if len(test.spans) else 0,
-        ranges=len(test.lows),
-        table=0 if test.table is None else address(test.table),
-        limit=test.limit,
-        marks=0 if marks is None else address(marks.bits),
-        base=0 if marks is None else _signed(marks.base),
-        top=0 if marks is None else _signed(marks.top),
-        sieve=0 if hashed is None else address(hashed.sieve),
-        shift=0 if hashed is None else hashed.shift,
-        slots=0 if slots is None else address(slots),
-        words=0 if hashed is None else address(hashed.table.words),
-        slot_bits=0 if slots is None else len(slots).bit_length() - 1,
-    )
+    lows, spans = test.lows, test.spans
+    made = WordRanges(test.bits)
+    if len(lows):
+        made = WordRanges(test.bits, address(lows), address(spans), ranges=len(lows))
+    if test.limit >= 0:
+        made = made._replace(limit=test.limit)
+    if test.table is not None:
+        made = made._replace(table=address(test.table))
+    if test.marks is not None:
+        marks = test.marks
+        made = made._replace(
+            marks=address(marks.bits), base=_signed(marks.base), top=_signed(marks.top)
+        )
+    if test.hashed is not None:
+        hashed = test.hashed
+        slots = hashed.table.slots
+        made = made._replace(
+            sieve=address(hashed.sieve),
+            shift=hashed.shift,
+            slots=address(slots),
+            words=address(hashed.table.words),
+            slot_bits=len(slots).bit_length() - 1,
+        )
+    return made
 
 
 def _signed(word: int) -> int:

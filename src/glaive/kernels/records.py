@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 __all__ = [
     "KeepInline",
     "LevelPage",
-    "MatchInline",
     "MeasureEntries",
     "MendGraph",
     "PickRows",
@@ -40,7 +39,7 @@ Record = TypeVar("Record", bound=tuple[int, ...])
 
 def packed(record: tuple[int, ...]) -> NDArray[np.int64]:
     """A record in memory, for kernels that read it there; see :func:`offsets_of`."""
-    return np.array(record, np.int64)
+    return np.fromiter(record, np.int64, len(record))
 
 
 def offsets_of(record: type[Record]) -> Record:
@@ -77,7 +76,7 @@ class LevelPage(NamedTuple):
 
 
 class WordRanges(NamedTuple):
-    """A test that integers of 8 to 64 bits pass; read from memory.
+    """A test that integers of ``bits`` bits, 8 to 64, pass; read from memory.
 
     ``lows`` and ``spans`` are ``uint64`` arrays of ``ranges`` items, ascending; the last range may
     go on at 0 behind the largest integer. The others say the same, if they are not 0: ``table``
@@ -89,19 +88,20 @@ class WordRanges(NamedTuple):
     ``top`` are ``uint64`` bits.
     """
 
-    lows: int
-    spans: int
-    ranges: int
-    table: int
-    limit: int
-    marks: int
-    base: int
-    top: int
-    sieve: int
-    shift: int
-    slots: int
-    words: int
-    slot_bits: int
+    bits: int
+    lows: int = 0
+    spans: int = 0
+    ranges: int = 0
+    limit: int = -1
+    table: int = 0
+    marks: int = 0
+    base: int = 0
+    top: int = 0
+    sieve: int = 0
+    shift: int = 0
+    slots: int = 0
+    words: int = 0
+    slot_bits: int = 0
 
 
 class MendGraph(NamedTuple):
@@ -229,22 +229,6 @@ class ReorderRows(NamedTuple):
     def_out: int
     slots_out: int
     index_out: int
-
-
-class MatchInline(NamedTuple):
-    """For ``match.match_inline``."""
-
-    data: int
-    data_size: int
-    starts: int
-    sizes: int
-    counts: int
-    chunks: int
-    word_bits: int
-    test: int
-    target: int
-    values: int
-    scratch: int
 
 
 class MeasureEntries(NamedTuple):

@@ -16,13 +16,11 @@ from glaive.kernels.loops.memory import (
     load_u8,
     load_u64,
     loop,
-    loop_of,
     popcount,
     store_u64,
     trailing_zeros,
 )
 from glaive.kernels.loops.words import TEST, beyond, none_up_to, pass_64, pass_some
-from glaive.kernels.records import MatchInline
 
 WINDOW = 64
 
@@ -37,7 +35,7 @@ def append_none(target: int, filled: int, count: int) -> None:
         done += take
 
 
-@loop_of(MatchInline)
+@loop
 def match_inline(
     data: int,
     data_size: int,
@@ -45,7 +43,6 @@ def match_inline(
     sizes: int,
     counts: int,
     chunks: int,
-    word_bits: int,
     test: int,
     target: int,
     values: int,
@@ -55,6 +52,7 @@ def match_inline(
 
     A chunk whose width holds no word that passes is not unpacked.
     """
+    word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
     limit = load_i64(test + TEST.limit)
     done = 0
@@ -99,11 +97,11 @@ def match_pieces(
     starts: int,
     counts: int,
     pieces: int,
-    word_bits: int,
     test: int,
     target: int,
 ) -> int:
     """Append one bit per word of pieces that the door has checked; the bad piece, or -1."""
+    word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
     limit = load_i64(test + TEST.limit)
     checked = limit >= 0 and low_bits(word_bits) > np.uint64(limit)
