@@ -24,7 +24,7 @@ TIERS = ("numpy", "numba")
 
 @st.composite
 def gone_rows(draw: st.DrawFn) -> tuple[NDArray[np.bool_], Gone]:
-    """Which rows stay, and the same as the doors take it."""
+    """Which rows stay, and the same as the wrappers take it."""
     rows = draw(st.sampled_from([1, 63, 64, 65, 128, 700]))
     random = np.random.default_rng(draw(st.integers(0, 99)))
     stay = random.random(rows) >= draw(st.sampled_from([0.0, 0.02, 0.5, 1.0]))

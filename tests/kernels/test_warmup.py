@@ -31,7 +31,7 @@ def test_every_kernel_with_a_loop_is_exercised() -> None:
 
 
 def loops_behind_doors() -> dict[str, set[tuple[ModuleType, str]]]:
-    """Per module with doors, the loops that it calls and the modules they are in."""
+    """Per module with wrappers, the loops that it calls and the modules they are in."""
     found: dict[str, set[tuple[ModuleType, str]]] = {}
     for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):
         text = path.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Filters and computed columns: the door of this package.
+"""Filters and computed columns: the entry of this package.
 
 ``bind_filter`` makes of a text, a pyarrow expression or Substrait bytes something that says
 which columns it needs, which tests on single columns it is made of, and which rows of a batch

@@ -1,11 +1,11 @@
-"""Which implementation a kernel door calls: compiled loops or the numpy twin.
+"""Which implementation a kernel calls: compiled loops or the NumPy reference.
 
-Every kernel module has a **door** per kernel: a plain function that takes arrays and
+Every kernel module has a **checked wrapper** per kernel: a plain function that takes arrays and
 buffers, checks every range against its memory, and then calls one of two tiers:
 
 * the **loop** in ``glaive.kernels.loops``, compiled by numba, which sees only integer
   addresses and trusts them;
-* the **twin** beside the door, in numpy, slow and obviously right.
+* the **reference implementation** beside the wrapper, in NumPy, slow and obviously right.
 
 numba is imported on the first call that is large enough to be worth it; a cold process that
 reads a few rows never loads it. The parity tests force each tier in turn.
@@ -37,7 +37,7 @@ _small_work = 0
 
 
 def use_loops(work: int) -> bool:
-    """Whether a door should call its compiled loop for ``work`` values.
+    """Whether a wrapper should call its compiled loop for ``work`` values.
 
     Work that numpy did before counts: a process that goes on reading small pages ends up
     with the compiled loops, one that stops after a few never loads them.
@@ -53,7 +53,7 @@ def use_loops(work: int) -> bool:
 
 @contextmanager
 def force_tier(tier: Tier) -> Iterator[None]:
-    """Make all doors use one tier inside the block; for tests and ``glaive warmup``."""
+    """Make all kernels use one tier inside the block; for tests and ``glaive warmup``."""
     global _tier  # noqa: PLW0603  # the one switch of this module
     before, _tier = _tier, tier
     try:

@@ -173,7 +173,7 @@ def _checked(
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     zero, nine = np.zeros(1, np.int64), np.full(1, 9, np.int64)
     values = as_buffer(np.arange(18, dtype="<u4"))
     for bits in WORD_BITS:

@@ -373,7 +373,7 @@ def _check_within(
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     place = Where("warm-up")
     rep = np.array([1, 0] * 40, np.uint16)
     pieces = [(np.arange(12, dtype=np.uint8), np.array([5, 7]))]

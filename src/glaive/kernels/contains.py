@@ -55,6 +55,6 @@ def contains(strings: Strings, count: int, piece: bytes) -> pa.Buffer:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     strings = Strings(as_buffer(np.array([0, 1, 3], np.int32)), 32, pa.py_buffer(b"abc"))
     contains(strings, 2, b"b")

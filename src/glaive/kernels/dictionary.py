@@ -111,7 +111,7 @@ def _expand_numpy(found: NDArray[Any], ends: NDArray[Any], items: Strings) -> St
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     for size in (1, SLOT + 1):
         offsets = as_buffer(np.array([0, size], np.int32))
         items = Strings(offsets, 32, pa.py_buffer(bytes(size)))

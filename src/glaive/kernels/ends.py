@@ -166,7 +166,7 @@ def _corrupt(adjustment: int, where: Where) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     stored = np.array([1, 4, 1], np.uint64)
     for bits in (32, 64):
         resolve_ends(stored, 0, 3, bits, Where("warm-up"))

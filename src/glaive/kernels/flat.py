@@ -146,7 +146,7 @@ def _take_numpy(
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     data = as_buffer(np.zeros(16, np.uint8))
     zeros, eights = np.zeros(2, np.int64), np.full(2, 8, np.int64)
     join_bits(data, zeros, np.array([3, 5], np.int64), "warm-up")

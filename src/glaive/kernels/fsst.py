@@ -339,7 +339,7 @@ def _damaged(place: str, where: Where) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     table = SymbolTable((b"abc", b"de", b"f"))
     count = _TINY + 1
     text = b"abcdefg" * 64

@@ -151,7 +151,7 @@ def _one_by_one(
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     table = SymbolTable((b"abc", b"de"))
     chunk = as_buffer(np.array([8, 10, 0], np.int32))
     ones = np.array([1], np.int64)

@@ -137,7 +137,7 @@ def _damaged(chunk: int, where: Where) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     table = SymbolTable((b"ab", b"c"))
     text = Strings(as_buffer(np.array([0, 2, 3], np.int32)), 32, pa.py_buffer(b"abc"))
     coded = encode_strings(table, text, 2)

@@ -194,6 +194,6 @@ def _best(
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = as_buffer(np.array([0, 6], np.int64))
     train_symbols(Strings(offsets, 64, pa.py_buffer(b"ababab")))

@@ -177,7 +177,7 @@ def _check_points(points: Points, kept: NDArray[np.bool_]) -> None:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = np.array([0, 2, 4, 6], np.int64)
     nodes = np.array([1, 2, 0, 2, 0, 1], np.int32)
     kept = np.array([True, False, True])

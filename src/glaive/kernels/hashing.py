@@ -198,7 +198,7 @@ def _buffer(array: pa.Array, number: int) -> pa.Buffer:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = as_buffer(np.array([0, 1, 2], np.int32))
     number_strings(Strings(offsets, 32, pa.py_buffer(b"aa")), 2, 2, 2)
     for bits in (64, 128):

@@ -272,7 +272,7 @@ def _keep_variable_numpy(strings: Strings, ends: NDArray[np.signedinteger], gone
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     gone = Gone(np.array([1]), 0, 3)
     keep_fixed(pa.py_buffer(bytes(24)), 8, gone)
     keep_fixed(pa.py_buffer(bytes(9)), 3, gone)

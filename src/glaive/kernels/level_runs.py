@@ -92,7 +92,7 @@ def _within(data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, coun
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     data = pa.py_buffer(np.array([0, 1], "<u2").tobytes() + bytes([200, 3]))
     zero = np.zeros(1, np.int64)
     unpack_run_bits(data, zero, zero + 4, zero + 2, zero + 203, "warm-up")

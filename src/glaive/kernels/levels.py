@@ -190,7 +190,7 @@ def validity_from_levels(
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     rep = np.array([1, 0, 1], np.uint16)
     for outer in (False, True):
         resolve_lists(

@@ -357,7 +357,7 @@ def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) ->
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     # One chunk: two rows of two entries each, their plain levels, one value piece.
     header = np.array([4, 8, 8, 4], "<u2").tobytes()
     rep = np.array([1, 0, 1, 0], "<u2").tobytes()

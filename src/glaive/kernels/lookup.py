@@ -202,7 +202,7 @@ def _index_in(texts: Any, among: Any) -> Int64s:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     words = WordTable(np.arange(3, dtype=np.uint64))
     words.find(words.words)
     texts = Strings(as_buffer(np.array([0, 1, 2], np.int32)), 32, pa.py_buffer(b"ab"))

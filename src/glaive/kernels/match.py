@@ -280,7 +280,7 @@ def _beyond(test: WordTest, where: object) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     from glaive.kernels.bitpack import chunk_widths, pack_inline
 
     values = as_buffer(np.arange(BLOCK, dtype="<u2"))

@@ -4,7 +4,7 @@ Strings are passed as Arrow keeps them: ``n + 1`` ascending offsets of 32 or 64 
 bytes they point into. On disk the offsets of a chunk count from the start of the chunk and
 come before its bytes; those of a block count from the start of the bytes.
 
-Doors trust nothing: offsets that descend or leave their chunk end in ``CorruptFileError``.
+Wrappers trust nothing: offsets that descend or leave their chunk end in ``CorruptFileError``.
 Results have 64-bit offsets when the input had, or when they are too large for 32.
 
 Specification: "Variable" in ``docs/format/encodings.md``.
@@ -340,7 +340,7 @@ def _corrupt(chunk: int, what: str, expected: str, found: str, where: Where) -> 
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     where = Where("warm-up")
     chunk = pa.py_buffer(np.array([12, 13, 15], np.uint32).tobytes() + b"abcH")
     two = pa.py_buffer(chunk.to_pybytes() * 2)

@@ -289,7 +289,7 @@ def _take_numpy(
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     values = as_buffer(np.repeat(np.arange(3, dtype="<u4"), 100))
     plan = plan_runs(values, 300, 32, 1 << 20)
     if plan is None:

@@ -248,7 +248,7 @@ def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = as_buffer(np.array([0, 1, 3], np.int32))
     pack_variable(offsets, 32, pa.py_buffer(b"abc"), 2, 32)
     pack_blocks(offsets, 32, pa.py_buffer(b"abc"), np.array([2], np.int64), 32)

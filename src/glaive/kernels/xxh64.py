@@ -121,5 +121,5 @@ def _finished(found: UInt64s) -> UInt64s:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     hash_texts(Strings(as_buffer(np.array([0, 3], np.int32)), 32, pa.py_buffer(b"abc")), 1)

@@ -1,10 +1,10 @@
 """Zipped entries: ``control word | length | value bytes``, one after the other.
 
-Full-zip pages interleave levels and values so that a row is one range of bytes. The doors
+Full-zip pages interleave levels and values so that a row is one range of bytes. The wrappers
 here split such ranges into levels and values, put them together, and gather rows.
 
 ====================== ============================================================
-door                   does
+wrapper                   does
 ====================== ============================================================
 ``unzip_rows``         rows of equal size (fixed width, no lists)
 ``unzip``              rows of any size, each a given range of bytes
@@ -23,11 +23,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import _zipped_twins as twins
+from glaive.kernels import _zipped_reference as reference
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_loops
-from glaive.kernels._zipped_twins import (
+from glaive.kernels._zipped_reference import (
     EntryForm,
     Unzipped,
     control_width,
@@ -125,7 +125,7 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     starts = np.ascontiguousarray(starts, np.int64)
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_loops(int((stops - starts).sum()) // _WORK_BYTES):
-        return twins.unzip(as_array(data), starts, stops, form, where)
+        return reference.unzip(as_array(data), starts, stops, form, where)
     from glaive.kernels.loops import zipped as loops
 
     totals = np.zeros(4, np.int64)
@@ -212,7 +212,7 @@ def gather_pieces(data: pa.Buffer, starts: Words, sizes: Words, where: object) -
             address(data), address(starts), address(sizes), len(starts), address(out)
         )
     else:
-        twins.gather_pieces(as_array(data), starts, sizes, as_array(out))
+        reference.gather_pieces(as_array(data), starts, sizes, as_array(out))
     return out
 
 
@@ -300,12 +300,12 @@ def zip_entries(
             )
         )
     else:
-        twins.zip_entries(words, form, as_array(values), offsets, as_array(out), row_starts)
+        reference.zip_entries(words, form, as_array(values), offsets, as_array(out), row_starts)
     return out, row_starts
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     form = EntryForm(1, 1, 1, 1, 1, prefix=4)
     rep, definition = np.array([1, 0], np.uint16), np.array([0, 1], np.uint16)
     text = pa.py_buffer(b"ab")

@@ -14,6 +14,7 @@ from glaive.file.open import open_reader
 from glaive.format.fragment import DataFile, check_fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
 
@@ -34,7 +35,8 @@ def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutli
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(manifest.wire)
     for position in manifest.stated.unknown_rows.tolist():
-        fragment = table_pb2.DataFragment.FromString(wire.fragments[position])
+        raw = wire.fragments[position]
+        fragment = parse(table_pb2.DataFragment(), raw, "fragment", manifest.where)
         if fragment.files:
             fragment.physical_rows = 0
             check_fragment(fragment, manifest.where)

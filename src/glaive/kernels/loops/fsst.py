@@ -1,4 +1,4 @@
-"""Loops that decode FSST text. Doors: ``glaive.kernels.fsst``.
+"""Loops that decode FSST text. Wrappers: ``glaive.kernels.fsst``.
 
 A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes, 4096 where
 there is no symbol.

@@ -1,6 +1,6 @@
 """Loops that decode FSST text of many pages, each with symbols of its own.
 
-Doors: ``glaive.kernels.fsst_pages``.
+Wrappers: ``glaive.kernels.fsst_pages``.
 """
 
 from __future__ import annotations

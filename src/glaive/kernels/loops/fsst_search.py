@@ -1,4 +1,4 @@
-"""The compiled search of FSST text; its door is in ``glaive.kernels.fsst_search``.
+"""The compiled search of FSST text; its wrapper is in ``glaive.kernels.fsst_search``.
 
 All code bytes of a chunk are decoded as one text into ``scratch``. Of 64 places at a time the
 first, the second and the last byte of the word are compared; the values around a place are

@@ -1,4 +1,4 @@
-"""Compiled loops over neighbour graphs; their doors are in ``glaive.kernels.graph``.
+"""Compiled loops over neighbour graphs; their wrappers are in ``glaive.kernels.graph``.
 
 ``scratch`` has four rows of ``room`` words: candidates, their distances, nodes that are gone,
 and which candidates were taken.

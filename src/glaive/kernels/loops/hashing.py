@@ -1,4 +1,4 @@
-"""Loops that number distinct values. Doors: ``glaive.kernels.hashing``.
+"""Loops that number distinct values. Wrappers: ``glaive.kernels.hashing``.
 
 Open addressing: a slot holds 1 + the number of an item, 0 when free. The table starts small,
 so that few items stay in the nearest cache, and doubles when half full.

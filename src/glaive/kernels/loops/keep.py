@@ -1,4 +1,4 @@
-"""Compiled loops that leave rows out; their doors are in ``glaive.kernels.keep``.
+"""Compiled loops that leave rows out; their wrappers are in ``glaive.kernels.keep``.
 
 ``gone`` is the address of ascending row numbers of which ``base`` is the first row here. What
 lies between two of them is copied as one run, 64 bytes at a time: what is copied too much is

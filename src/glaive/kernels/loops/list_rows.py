@@ -1,4 +1,4 @@
-"""Loops over the rows of pages with lists; their doors are in ``glaive.kernels.list_levels``."""
+"""Loops over the rows of pages with lists; their wrappers are in ``glaive.kernels.list_levels``."""
 
 from __future__ import annotations
 

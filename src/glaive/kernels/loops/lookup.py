@@ -1,4 +1,4 @@
-"""Loops that find words and texts in a table of them. Doors: ``glaive.kernels.lookup``.
+"""Loops that find words and texts in a table of them. Wrappers: ``glaive.kernels.lookup``.
 
 Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
 slots, at least twice as many as keys. Texts have a sieve of eight bits per slot as well: where

@@ -1,4 +1,4 @@
-"""Compiled compares of words with ranges; their doors are in ``glaive.kernels.match``.
+"""Compiled compares of words with ranges; their wrappers are in ``glaive.kernels.match``.
 
 Packed blocks are unpacked into ``scratch``, which has room for 8 KiB and stays in the
 first-level cache; the column is never in memory as such.
@@ -100,7 +100,7 @@ def match_pieces(
     test: int,
     target: int,
 ) -> int:
-    """Append one bit per word of pieces that the door has checked; the bad piece, or -1."""
+    """Append one bit per word of pieces that the wrapper has checked; the bad piece, or -1."""
     word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
     limit = load_i64(test + TEST.limit)

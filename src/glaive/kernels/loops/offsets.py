@@ -1,4 +1,4 @@
-"""Loops over byte strings: unpack, take, pack, expand. Doors: ``glaive.kernels.offsets``."""
+"""Loops over byte strings: unpack, take, pack, expand. Wrappers: ``glaive.kernels.offsets``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Loops over zipped entries: measure, unzip, zip, gather. Doors: ``glaive.kernels.zipped``.
+"""Loops over zipped entries: measure, unzip, zip, gather. Wrappers: ``glaive.kernels.zipped``.
 
-An entry is ``control word | length | value bytes``; the doors say which parts there are.
+An entry is ``control word | length | value bytes``; the wrappers say which parts there are.
 """
 
 from __future__ import annotations

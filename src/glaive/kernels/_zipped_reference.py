@@ -1,6 +1,6 @@
-"""What zipped entries look like, and the numpy twins of the doors in ``zipped``.
+"""What zipped entries look like, and the NumPy references of the wrappers in ``zipped``.
 
-The twin of ``unzip`` walks all rows in step: a Python step per entry of the longest row.
+The reference of ``unzip`` walks all rows in step: a Python step per entry of the longest row.
 """
 
 from __future__ import annotations
