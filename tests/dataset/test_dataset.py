@@ -131,10 +131,20 @@ class TestReading:
             dataset.to_batches(filter="idd > 3")
 
     def test_an_unknown_option_is_refused_before_reading(self, dataset: LanceDataset) -> None:
+        misspelt: dict[str, Any] = {"batchsize": 5}
         with pytest.raises(OptionError, match="did you mean 'batch_size'"):
-            dataset.to_batches(batchsize=5)
+            dataset.to_batches(**misspelt)
+        unknown: dict[str, Any] = {"xyzzy": 5}
         with pytest.raises(OptionError, match=r"unknown scan option 'xyzzy'\. Known: batch_re"):
-            dataset.to_table(xyzzy=5)
+            dataset.to_table(**unknown)
+
+    def test_an_option_by_position_and_by_name_is_refused(self, dataset: LanceDataset) -> None:
+        by_position: Any = (["id"], None, 2, 1, None)
+        assert dataset.to_table(*by_position)["id"].to_pylist() == [1, 2]
+        with pytest.raises(OptionError, match="arguments of to_table: 'nearest' is given twice"):
+            dataset.to_table(*by_position, nearest=None)
+        with pytest.raises(TypeError, match="positional arguments"):
+            dataset.to_table(*by_position, *range(20))
 
     def test_threads_share_a_dataset(self, dataset: LanceDataset) -> None:
         def work(seed: int) -> bool:

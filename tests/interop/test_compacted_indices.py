@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap, BitMap64
+from tests.overtaken import open_overtaken
 
 import glaive
 from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import CommitConflictError, GlaiveError
 from glaive.file.files import LanceFileReader
 from glaive.format.pb import table_pb2
-from glaive.index.remap import remap_segments
 from glaive.optimize import Compaction
 from glaive.table.operations.create_index import CreateIndex
 
@@ -678,31 +678,20 @@ def test_indices_of_a_branch_are_made_anew_in_the_branch(tmp_path: Path) -> None
 class TestOtherWriters:
     """Pylance changes the dataset between the plan and the commit, and within the commit."""
 
-    def _compact(self, path: str, meddle: Callable[[], object]) -> None:
-        dataset = glaive.dataset(path)
-        plan = Compaction.plan(dataset, {"target_rows_per_fragment": 10})
-        results = [pickle.loads(pickle.dumps(task.execute(dataset))) for task in plan.tasks]
-        meddle()
-        Compaction.commit(dataset, results)
-
-    @pytest.fixture(params=[False, True], ids=["before", "within"])
+    @pytest.fixture(params=[1, 2], ids=["before", "within"])
     def compact(
-        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+        self, request: pytest.FixtureRequest
     ) -> Callable[[str, Callable[[], object]], None]:
         """Compact with a meddler, before the commit or between its two versions."""
-        if not request.param:
-            return self._compact
 
-        def within(path: str, meddle: Callable[[], object]) -> None:
-            def remap_late(*arguments: Any) -> Any:
-                made = remap_segments(*arguments)
-                meddle()
-                return made
+        def overtaken(path: str, meddle: Callable[[], object]) -> None:
+            dataset = open_overtaken(path, meddle, number=request.param)
+            plan = Compaction.plan(dataset, {"target_rows_per_fragment": 10})
+            here = glaive.dataset(path)
+            results = [pickle.loads(pickle.dumps(task.execute(here))) for task in plan.tasks]
+            Compaction.commit(dataset, results)
 
-            monkeypatch.setattr("glaive.dataset.compaction.commit.remap_segments", remap_late)
-            self._compact(path, lambda: None)
-
-        return within
+        return overtaken
 
     def test_appended_rows_do_not_matter(self, tmp_path: Path, compact: Any) -> None:
         path = make(tmp_path / "d", "btree", more=())
@@ -774,19 +763,14 @@ class TestOtherWriters:
         assert found[0] == found[1]
 
 
-def test_old_and_unfinished_segments_are_cleaned_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_and_unfinished_segments_are_cleaned_up(tmp_path: Path) -> None:
     path = make(tmp_path / "d", "btree", more=())
 
-    def crash(*_: Any) -> None:
+    def crash() -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr("glaive.dataset.compaction.commit.remap_segments", remap_segments)
-        patched.setattr("glaive.table.operations.rewrite.Rewrite.apply", crash)
-        with pytest.raises(KeyboardInterrupt):
-            glaive.dataset(path).optimize.compact_files()
+    with pytest.raises(KeyboardInterrupt):
+        open_overtaken(path, crash).optimize.compact_files()
     assert len(index_files(path)) == 4
     check_answers(path, "btree")
     glaive.dataset(path).optimize.compact_files()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.overtaken import open_overtaken
 
 import glaive
 import glaive.optimize
@@ -26,6 +27,7 @@ from glaive.errors import (
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from glaive.table.moved_rows import reuse_entry
+from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -212,9 +214,7 @@ class TestIndices:
 
     @pytest.mark.spec("reuse-3")
     @pytest.mark.parametrize("library", [glaive, lance], ids=["glaive", "pylance"])
-    def test_maps_made_at_the_same_time_become_one(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Any
-    ) -> None:
+    def test_maps_made_at_the_same_time_become_one(self, tmp_path: Path, library: Any) -> None:
         path = str(tmp_path / "d")
         make(path, [10, 10, 10, 10])
         lance.dataset(path).create_scalar_index("a", "BTREE")
@@ -227,16 +227,9 @@ class TestIndices:
             tasks = maker.optimize.Compaction.plan(dataset, options).tasks
             return dataset, tasks[number].execute(dataset)
 
-        first, second = plan(library, 0), plan(glaive, 1)
-
-        def another_is_first(*given: Any) -> Any:
-            made = reuse_entry(*given)
-            monkeypatch.undo()
-            commit(first[0], [first[1]], deferred)
-            return made
-
-        monkeypatch.setattr("glaive.dataset.compaction.commit.reuse_entry", another_is_first)
-        Compaction.commit(second[0], [second[1]], deferred)
+        first, (_, result) = plan(library, 0), plan(glaive, 1)
+        second = open_overtaken(path, lambda: commit(first[0], [first[1]], deferred))
+        Compaction.commit(second, [result], deferred)
         dataset = lance.dataset(path)
         scanner = dataset.scanner(filter="a IN (2, 13, 25, 36)")
         assert "ScalarIndexQuery" in scanner.explain_plan()
@@ -245,32 +238,28 @@ class TestIndices:
         again = lance.dataset(path).to_table(filter="a IN (2, 13, 25, 36)")
         assert sorted(again.column("a").to_pylist()) == [2, 13, 25, 36]
 
-    def test_maps_elsewhere_made_at_the_same_time_are_a_conflict(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_maps_elsewhere_made_at_the_same_time_are_a_conflict(self, tmp_path: Path) -> None:
         path = str(tmp_path / "d")
         make(path, [10, 10, 10, 10])
         lance.dataset(path).create_scalar_index("a", "BTREE")
         deferred = {"defer_index_remap": True}
         options = {"target_rows_per_fragment": 20, **deferred}
-        first, second = glaive.dataset(path), glaive.dataset(path)
-        tasks = Compaction.plan(first, options).tasks
-        results = [one.execute(first) for one in tasks]
+        first = glaive.dataset(path).opened
+        tasks = Compaction.plan(glaive.dataset(path), options).tasks
+        results = [task.execute(glaive.dataset(path)) for task in tasks]
 
-        def outside(*given: Any) -> Any:
-            made = reuse_entry(*given)
+        def commit_with_a_map_elsewhere() -> None:
+            (new,), old = results[0].new, results[0].old
+            reserved = commit_operation(first, ReserveFragments(1))
+            new = replace(new, id=reserved.wire.max_fragment_id)
+            entry = reuse_entry(first.store, reserved, [(results[0].moved, old, [new])])
             details = table_pb2.FragmentReuseIndexDetails()
             details.external.path = "details.binpb"
-            made.index_details.value = details.SerializeToString()
-            return made
+            entry.index_details.value = details.SerializeToString()
+            groups = (RewriteGroup(old, (new,)),)
+            commit_operation(first, Rewrite(groups=groups, reuse_index=entry))
 
-        def another_is_first(*given: Any) -> Any:
-            made = reuse_entry(*given)
-            monkeypatch.setattr("glaive.dataset.compaction.commit.reuse_entry", outside)
-            Compaction.commit(first, results[:1], deferred)
-            return made
-
-        monkeypatch.setattr("glaive.dataset.compaction.commit.reuse_entry", another_is_first)
+        second = open_overtaken(path, commit_with_a_map_elsewhere)
         with pytest.raises(CommitConflictError, match="map of moved rows") as caught:
             Compaction.commit(second, results[1:], deferred)
         assert caught.value.retryable

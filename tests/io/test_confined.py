@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import OptionError, StoreError
-from glaive.io import deleting
 from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
@@ -162,19 +161,19 @@ def test_what_a_process_has_written_itself_it_may_take_back(root: Path) -> None:
         open_store(f"fsspec+file://{root}"),
     ):
         store.put("link/mine", [b"1"])
-        deleting.discard(store, ["link/mine", "link/gone"])
+        store.discard(["link/mine", "link/gone"])
         assert not (root.parent / "outside/mine").exists()
 
 
 def test_stores_that_hand_on_tell_of_links_too(root: Path) -> None:
     (root / "link").symlink_to("../outside")
     store: ObjectStore = CountingStore(LocalStore(root))
-    assert deleting.link_out(store, "link")
-    assert deleting.is_link(store, "link")
-    assert not deleting.remove_unfinished(store, "link/x")
+    assert store.link_out("link")
+    assert store.is_link("link")
+    assert not store.remove_unfinished("link/x")
     memory = open_store("memory://no-links")
-    assert deleting.link_out(memory, "link") is None
-    assert not deleting.is_link(memory, "link")
+    assert memory.link_out("link") is None
+    assert not memory.is_link("link")
 
 
 def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Path) -> None:
@@ -281,7 +280,7 @@ def test_a_path_that_no_object_has_is_refused_by_all_that_writes_and_deletes(
         "create only": lambda: store.put(path, [b"1"], mode="create"),
         "create": lambda: store.create(path),
         "delete": lambda: store.delete(["good", path]),
-        "discard": lambda: deleting.discard(store, [path]),
+        "discard": lambda: store.discard([path]),
         "list": lambda: list(store.list(path)),
         "walk": lambda: list(store.walk(path)),
         "get": lambda: store.get(path),

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from glaive.errors import GlaiveError, OptionError, StoreError
 from glaive.io.counting import CountingStore
-from glaive.io.gate import Gate
 from glaive.io.local import LocalStore
+from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, repeating
-from glaive.io.stats import IoCounters, IOStats, counters_of
+from glaive.io.stats import IoCounters, IOStats
 from glaive.io.storage_options import MAX_RETRIES, StoreKind, read_options, settle
 from glaive.io.uri import open_store
 
@@ -94,13 +94,13 @@ class TestForcing:
             open_store(tmp_path, {"fsync": "maybe"})
 
 
-class TestGate:
+class TestRequestLimit:
     def test_no_more_than_its_width_pass(self) -> None:
-        gate, under_way, most = Gate(5), [0], [0]
+        limit, under_way, most = RequestLimit(5), [0], [0]
         lock = threading.Lock()
 
         def work(requests: int) -> None:
-            with gate.passing(requests):
+            with limit.taking(requests):
                 with lock:
                     under_way[0] += requests
                     most[0] = max(most[0], under_way[0])
@@ -117,10 +117,10 @@ class TestGate:
         assert 3 <= most[0] <= 5
 
     def test_one_that_wants_more_passes_alone_and_a_failure_makes_room(self) -> None:
-        gate = Gate(2)
-        with pytest.raises(RuntimeError), gate.passing(10):
+        limit = RequestLimit(2)
+        with pytest.raises(RuntimeError), limit.taking(10):
             raise RuntimeError
-        with gate.passing(2):
+        with limit.taking(2):
             pass
 
 
@@ -188,8 +188,7 @@ class TestCounters:
 
     def test_those_of_a_wrapped_store_are_found(self, tmp_path: Path) -> None:
         store = LocalStore(tmp_path)
-        assert counters_of(CountingStore(store)) is store.counters
-        assert counters_of(object()).snapshot() == IOStats()
+        assert CountingStore(store).counters is store.counters
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, ScanKeywords
 from glaive.scan.options import DEFAULT_BATCH_SIZE, ScanOptions
 from glaive.scan.run.compare import ColumnOrdering
 
@@ -108,3 +109,10 @@ def test_signatures_show_every_option(kind: type, method: str) -> None:
     named = {field.name for field in dataclasses.fields(ScanOptions)}
     assert named | {"nearest", "full_text_query", "prefilter"} <= shown.keys()
     assert shown["batch_size"].default == DEFAULT_BATCH_SIZE
+
+
+def test_keywords_of_scans_are_the_options_there_are() -> None:
+    named = {field.name for field in dataclasses.fields(ScanOptions)}
+    keywords = ScanKeywords.__annotations__.keys() | HeadKeywords.__annotations__.keys()
+    assert named <= keywords | FragmentScanKeywords.__annotations__.keys()
+    assert ScanOptions.of(**dict.fromkeys(keywords)) == ScanOptions()

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from glaive.errors import ObjectNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectStore
-from glaive.table import cleanup
+from glaive.io.store import ObjectMeta
+from glaive.io.wrapped import WrappedStore
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.root import guarded
-from glaive.table.versions import ManifestLocation, list_versions
+from glaive.table.versions import list_versions
 
 from .places import append, create
 
@@ -45,45 +47,43 @@ def manifests_of(plan: CleanupPlan) -> set[str]:
 
 
 def test_versions_gone_since_they_were_listed_are_left_out(
-    store: LocalStore, newest: Manifest, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, newest: Manifest
 ) -> None:
-    def listed(place: ObjectStore) -> list[ManifestLocation]:
-        found = list_versions(place)
-        store.delete([manifest_path(1)])
-        return found
+    class Listed(WrappedStore):
+        def list(self, prefix: str) -> Iterator[ObjectMeta]:
+            found = [*super().list(prefix)]
+            self.delete([manifest_path(1)])
+            return iter(found)
 
-    monkeypatch.setattr(cleanup, "list_versions", listed)
-    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    plan = plan_cleanup(Listed(store), store, newest, EVERYTHING)
     assert plan.versions == (2, 3)
     delete_planned(store, plan)
     assert [one.version for one in list_versions(store)] == [4]
 
 
 def test_versions_gone_since_they_were_read_are_not_counted(
-    store: LocalStore, newest: Manifest, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, newest: Manifest
 ) -> None:
-    load = cleanup.load_manifest
+    class Read(WrappedStore):
+        def get(self, path: str) -> pa.Buffer:
+            found = super().get(path)
+            if path == manifest_path(2):
+                self.delete([path])
+            return found
 
-    def loaded(place: ObjectStore, location: ManifestLocation) -> Manifest:
-        found = load(place, location)
-        if location.version == 2:
-            store.delete([location.path])
-        return found
-
-    monkeypatch.setattr(cleanup, "load_manifest", loaded)
-    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    plan = plan_cleanup(Read(store), store, newest, EVERYTHING)
     assert manifests_of(plan) == {manifest_path(1), manifest_path(3)}
 
 
 def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
-    store: LocalStore, newest: Manifest, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, newest: Manifest
 ) -> None:
-    def missing(_: ObjectStore, location: ManifestLocation) -> Manifest:
-        raise ObjectNotFoundError(f"data file of version {location.version} is not there")
+    class Missing(WrappedStore):
+        def get(self, path: str) -> pa.Buffer:
+            raise ObjectNotFoundError(f"a file that {path} needs is not there")
 
-    monkeypatch.setattr(cleanup, "load_manifest", missing)
-    with pytest.raises(ObjectNotFoundError, match="data file of version"):
-        plan_cleanup(store, store, newest, EVERYTHING)
+    with pytest.raises(ObjectNotFoundError, match="needs is not there"):
+        plan_cleanup(Missing(store), store, newest, EVERYTHING)
 
 
 @pytest.mark.parametrize("locked", [False, True], ids=["plain", "with a commit lock"])

@@ -7,19 +7,19 @@ filter of a query. :class:`ArrowDataset` is one in name, so that they do, and an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from pyarrow.fs import LocalFileSystem
 
-from glaive.dataset.reading import Reading
 from glaive.dataset.scanner import Scanner
 from glaive.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+from glaive.scan.keywords import ScanKeywords
 from glaive.scan.take import take_from
 
-__all__ = ["ArrowDataset", "SqlQuery", "SqlQueryBuilder"]
+__all__ = ["ArrowDataset", "ScannedDataset", "SqlQuery", "SqlQueryBuilder"]
 
 _OF_ARROW = (
     "cache_metadata",
@@ -32,6 +32,23 @@ _OF_ARROW = (
 
 _STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read"
 """In place of a path: what Arrow says where it goes by itself, around the methods below."""
+
+
+class ScannedDataset(Protocol):
+    """A dataset as far as it is read from here."""
+
+    def scanner(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> Scanner:
+        """Describe a scan."""
+
+    def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by position."""
 
 
 class ArrowDataset(pads.FileSystemDataset):
@@ -51,7 +68,7 @@ class ArrowDataset(pads.FileSystemDataset):
 
     def __init__(
         self,
-        opened: Reading,
+        opened: ScannedDataset,
         options: Mapping[str, Any] | None = None,
         expression: pc.Expression | None = None,
     ) -> None:
@@ -85,7 +102,7 @@ class ArrowDataset(pads.FileSystemDataset):
         """Describe a scan of some columns, and rows that pass."""
         if self._filter is not None:
             filter = self._filter if filter is None else self._filter & filter
-        options = {name: one for name, one in options.items() if name not in _OF_ARROW}
+        options = {name: value for name, value in options.items() if name not in _OF_ARROW}
         if columns is not None:  # row ids and the like are among them, where they are wanted
             columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
             kept = {k: v for k, v in self._options.items() if k not in _ADDED}
@@ -173,7 +190,7 @@ _ADDED = ("with_row_id", "with_row_address")
 class SqlQueryBuilder:
     """A query by SQL, before it runs; made by ``dataset.sql``. Methods change and return it."""
 
-    def __init__(self, opened: Reading, sql: str) -> None:
+    def __init__(self, opened: ScannedDataset, sql: str) -> None:
         self._opened = opened
         self._sql = sql
         self._table = "dataset"

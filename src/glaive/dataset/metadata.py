@@ -12,7 +12,7 @@ from glaive.format.pb import table_pb2
 from glaive.table.operations.update_config import UpdateConfig
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["Texts", "set_config", "set_field_metadata", "set_metadata", "set_schema_metadata"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.opening import check_options
+from glaive.dataset.version import OpenDataset
 from glaive.errors import OptionError
 from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
@@ -122,7 +122,7 @@ def dataset(
 
 def write_dataset(
     data_obj: object,
-    uri: str | os.PathLike[str] | OpenedVersion | None = None,
+    uri: str | os.PathLike[str] | OpenDataset | None = None,
     schema: pa.Schema | None = None,
     mode: str = "create",
     *,
@@ -286,10 +286,10 @@ def write_dataset(
             "None"
         )
     guards: dict[str, Any] = {"commit_lock": commit_lock, "manifest_store": manifest_store}
-    opened = uri if isinstance(uri, OpenedVersion) else None
-    if isinstance(uri, OpenedVersion):
-        store = uri.store
-        place, storage_options = uri.uri, uri.storage_options
+    opened = uri.opened if isinstance(uri, OpenDataset) else None
+    if isinstance(uri, OpenDataset):
+        store = uri.opened.store
+        place, storage_options = uri.opened.uri, uri.opened.storage_options
     else:
         store = open_root(uri, storage_options, **guards)
         place = os.fspath(uri)
@@ -309,7 +309,7 @@ def write_dataset(
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
         store = guarded(store, access=access)
     if session is None and opened is not None:
-        session = opened.session()
+        session = opened.session
     return LanceDataset.of(
         store, manifest, uri=place, storage_options=storage_options, session=session
     )

@@ -6,7 +6,7 @@ import random
 
 from glaive.errors import OptionError
 
-__all__ = ["sample_positions", "slice_options"]
+__all__ = ["sample_positions", "slice_length"]
 
 
 def sample_positions(total: int, count: int, *, randomize_order: bool) -> list[int]:
@@ -25,8 +25,8 @@ def sample_positions(total: int, count: int, *, randomize_order: bool) -> list[i
     return rows if randomize_order else sorted(rows)
 
 
-def slice_options(start: int, end: int) -> dict[str, int]:
-    """Offset and limit for rows ``start`` to ``end``."""
+def slice_length(start: int, end: int) -> int:
+    """Rows from ``start`` to ``end``, where these can be the ends of a slice."""
     if start < 0 or end < start:
         raise OptionError(f"slice: expected 0 ≤ start ≤ end, found start {start}, end {end}")
-    return {"offset": start, "limit": end - start}
+    return end - start

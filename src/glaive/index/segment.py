@@ -28,7 +28,6 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
-from glaive.io.deleting import discard
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.types import FormatVersion
@@ -395,5 +394,5 @@ class SegmentWriter:
         """Remove what was written."""
         for file in self._open.values():
             file.abort()
-        discard(self.store, [f"{self.folder}/{name}" for name in self._sizes])
+        self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
         self._open, self._sizes = {}, {}

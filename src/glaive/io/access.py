@@ -98,13 +98,13 @@ class AccessPolicy:
 
     def options_for(self, place: Location) -> Mapping[str, str] | None:
         """Options given for a place, those of the nearest one above it; ``None`` for none."""
-        found = [one for one in self.given if one[0].contains(place)]
-        return max(found, key=lambda one: len(one[0].path))[1] if found else None
+        found = [entry for entry in self.given if entry[0].contains(place)]
+        return max(found, key=lambda entry: len(entry[0].path))[1] if found else None
 
     def allows_external(self, place: Location) -> bool:
         """Whether the value of a blob column may be fetched from there."""
         if isinstance(self.external, tuple):
-            return any(one.contains(place) for one in self.external)
+            return any(allowed.contains(place) for allowed in self.external)
         named = not place.is_fsspec or self.options_for(place) is not None
         return self.external and named and not place.is_chained
 
@@ -134,12 +134,12 @@ def _external(allowed: object) -> bool | tuple[Location, ...]:
     if isinstance(allowed, bool):
         return allowed
     places = None if isinstance(allowed, str) or not isinstance(allowed, Iterable) else [*allowed]
-    if places is None or not all(isinstance(one, str) and one for one in places):
+    if places is None or not all(isinstance(place, str) and place for place in places):
         raise OptionError(
             "allow_external_blobs: expected True, False, or a list of places such as "
             f"['s3://bucket/media'], found {type(allowed).__name__}"
         )
-    return tuple(_named(one, "allow_external_blobs") for one in places)
+    return tuple(_named(place, "allow_external_blobs") for place in places)
 
 
 def _named(uri: str, option: str) -> Location:
@@ -266,7 +266,7 @@ def _branches(home: Location, place: Location) -> bool:
 
 def _root_options(root: ObjectStore, home: Location, place: Location) -> Mapping[str, str]:
     """Options of the root where a place is in the same bucket or account, else none."""
-    options: Mapping[str, str] = getattr(root, "options", None) or {}
+    options = root.options
     if home.scheme != place.scheme:
         return {}
     if home.scheme == "az":
@@ -281,6 +281,6 @@ def _root_options(root: ObjectStore, home: Location, place: Location) -> Mapping
 def _open(root: ObjectStore, place: Location, options: Mapping[str, str]) -> ObjectStore:
     if place.is_local:
         return LocalStore(place.path, options)
-    if place.is_fsspec and options is getattr(root, "options", None):
+    if place.is_fsspec and options is root.options:
         return open_sibling(root, place.uri)
     return open_store(place.uri, options)

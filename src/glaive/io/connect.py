@@ -13,8 +13,8 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 from glaive.config import settings
 from glaive.errors import OptionError
 from glaive.io.failures import from_object_store
-from glaive.io.gate import Gate
 from glaive.io.objectstore import ObjectStoreAdapter
+from glaive.io.request_limit import RequestLimit
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import Connection, StoreKind, read_options
 
@@ -69,7 +69,7 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
         prefix,
         dict(options),
         download_retries=connection.download_retries,
-        gate=Gate(settings.io_concurrency),
+        request_limit=RequestLimit(settings.io_concurrency),
         counters=IoCounters(),
     )
 

@@ -16,9 +16,9 @@ from typing import Literal
 import pyarrow as pa
 
 from glaive.errors import StoreError
-from glaive.io.forwarding import ForwardingStore
 from glaive.io.ranges import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+from glaive.io.wrapped import WrappedStore
 from glaive.types import ByteRange
 
 __all__ = ["CountingReader", "CountingSink", "CountingStore", "Fault", "Request"]
@@ -58,8 +58,18 @@ class Fault:
     error: Exception | None = None
 
 
-class CountingStore(ForwardingStore):
-    """Wraps any store. ``log`` has every request, in order."""
+class CountingStore(WrappedStore):
+    """Wraps any store, as if it was a bucket. ``log`` has every request, in order."""
+
+    # What only directories can do is asked of a bucket by requests, which are counted.
+    is_local = False
+    below = ObjectStore.below
+    names = ObjectStore.names
+    folder_state = ObjectStore.folder_state
+    is_free = ObjectStore.is_free
+    get_into = ObjectStore.get_into
+    put_new = ObjectStore.put_new
+    rewrite = ObjectStore.rewrite
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)

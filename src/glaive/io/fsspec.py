@@ -26,14 +26,14 @@ from glaive.errors import (
 )
 from glaive.io.failures import beyond_end
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
-from glaive.io.gate import Gate
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import repeating
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import DOWNLOAD_RETRIES
-from glaive.io.store import BytesLike, ObjectMeta, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
 from glaive.types import ByteRange
 
 __all__ = ["FsspecReader", "FsspecStore", "connect_fsspec", "is_known"]
@@ -82,16 +82,20 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
     return FsspecStore(system, uri.rstrip("/"), str(root).rstrip("/"), options)
 
 
-class FsspecStore:
+class FsspecStore(ObjectStore):
     """A directory of an fsspec file system."""
 
-    __slots__ = ("_root", "_system", "_uri", "counters", "gate", "options", "secret")
+    __slots__ = ("_root", "_system", "_uri", "counters", "options", "request_limit", "secret")
+
+    counters: IoCounters
+    options: Mapping[str, str]
+    secret: str
 
     def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
         self._system, self._root, self.options = system, root, options
         self._uri, self.secret = _split_secret(uri)
         self.counters = IoCounters()
-        self.gate = Gate(settings.io_concurrency)
+        self.request_limit = RequestLimit(settings.io_concurrency)
 
     def __repr__(self) -> str:
         return f"FsspecStore({self.uri!r})"
@@ -123,7 +127,7 @@ class FsspecStore:
     def reading(self, path: str, doing: str, read: Callable[[], T]) -> T:
         """Return what ``read`` returns, repeated after transient failures."""
         try:
-            with self.gate.passing(1):
+            with self.request_limit.taking(1):
                 return repeating(read, DOWNLOAD_RETRIES, refusals=(Exception,))
         except Exception as error:
             raise failed(error, self.full(path), doing) from None
@@ -242,7 +246,7 @@ class FsspecStore:
                 raise failed(error, self.full(path), "delete") from None
 
     def link_out(self, folder: str) -> str | None:
-        """Why objects in a folder are not deleted; see :func:`glaive.io.deleting.link_out`.
+        """Why objects in a folder are not deleted; a link leads there.
 
         Where a link leads is not known here, so any link counts.
         """

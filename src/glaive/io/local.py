@@ -40,7 +40,7 @@ from glaive.io.local_sink import SMALL, LocalSink, place_small, write_new
 from glaive.io.mapped import READING, MappedReader
 from glaive.io.object_path import check_object_path
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
 
 __all__ = ["LocalStore"]
 
@@ -60,7 +60,7 @@ _REWRITE = (
 )
 
 
-class LocalStore:
+class LocalStore(ObjectStore):
     """A directory. Made without touching the disk; directories appear when first written to.
 
     ``options`` are storage options: ``fsync`` (``true`` or ``false``) says whether what becomes
@@ -74,6 +74,8 @@ class LocalStore:
     """
 
     __slots__ = ("anchor", "counters", "fsync", "options", "root", "through_links")
+
+    counters: IoCounters
 
     def __init__(
         self, root: str | os.PathLike[str], options: Mapping[str, str] | None = None
@@ -98,6 +100,11 @@ class LocalStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_reopened, (self.anchor, self.root[len(self.anchor) + 1 :], dict(self.options)))
+
+    @property
+    def is_local(self) -> bool:
+        """Files are looked at where they are."""
+        return True
 
     @property
     def uri(self) -> str:
@@ -293,7 +300,7 @@ class LocalStore:
                 raise from_system(error, path, "delete") from None
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Delete files that this process has written; see :func:`glaive.io.deleting.discard`."""
+        """Delete files that this process has written, behind links too."""
         for path in paths:
             full = self.full(path)
             try:
@@ -302,7 +309,7 @@ class LocalStore:
                 raise from_system(error, full, "delete") from None
 
     def link_out(self, folder: str) -> str | None:
-        """Why files in a folder are not deleted; see :func:`glaive.io.deleting.link_out`."""
+        """Why files in a folder are not deleted: a link leads out of the root."""
         if self.through_links:
             return None
         try:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from glaive.errors import StoreError
 from glaive.io.exclusive import take_name
 from glaive.io.failures import from_system
-from glaive.io.reserve import STEP, release, reserve
+from glaive.io.preallocate import PREALLOCATED_BYTES, preallocate, release
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode
 from glaive.io.temporary import temporary_path
@@ -24,8 +24,8 @@ _SLICE = 8 * 1024 * 1024
 """Bytes per system call: large writes go to the page cache fastest in slices."""
 _PIECES = 512
 """Pieces per ``writev``; POSIX promises 1024 on the systems we know, 16 at least."""
-_RESERVE_FROM = 1024 * 1024
-"""Bytes of one write from which blocks are reserved ahead."""
+_PREALLOCATE_FROM = 1024 * 1024
+"""Bytes of one write from which blocks are preallocated."""
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -71,8 +71,8 @@ def _make_folder(full: str, *, fsync: bool = False) -> None:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError as error:  # not that of the file: something else has its name
         raise FileNotFoundError(errno.ENOENT, "no directory", folder) from error
-    for one in above:
-        _sync_folder(one)
+    for folder in above:
+        _sync_folder(folder)
 
 
 def place_small(full: str, data: bytes, mode: PutMode) -> None:
@@ -99,13 +99,13 @@ class LocalSink:
     Pieces go straight to the operating system, so they may be reused after ``write``.
     """
 
-    __slots__ = ("_counters", "_fd", "_fsync", "_full", "_reserved", "_temporary", "position")
+    __slots__ = ("_counters", "_fd", "_fsync", "_full", "_preallocated", "_temporary", "position")
 
     def __init__(self, full: str, counters: IoCounters, *, fsync: bool) -> None:
         self._full, self._counters, self._fsync = full, counters, fsync
         self._temporary = temporary_path(full)
         self.position = 0
-        self._reserved = 0
+        self._preallocated = 0
         try:
             try:
                 self._fd = os.open(self._temporary, _NEW, 0o666)
@@ -120,9 +120,9 @@ class LocalSink:
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         size = sum(memoryview(piece).nbytes for piece in data)
-        if size >= _RESERVE_FROM and self.position + size > self._reserved:
-            ahead = max(size, STEP)
-            self._reserved = reserve(self._fd, max(self.position, self._reserved), ahead)
+        if size >= _PREALLOCATE_FROM and self.position + size > self._preallocated:
+            start = max(self.position, self._preallocated)
+            self._preallocated = preallocate(self._fd, start, max(size, PREALLOCATED_BYTES))
         try:
             self.position += _write_all(self._fd, data)
         except OSError as error:
@@ -138,7 +138,7 @@ class LocalSink:
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         try:
-            if self._reserved > self.position:
+            if self._preallocated > self.position:
                 release(self._fd, self.position)
             if self._fsync:
                 os.fsync(self._fd)

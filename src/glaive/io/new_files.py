@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from glaive.io.forwarding import ForwardingStore
-from glaive.io.local import LocalStore
 from glaive.io.sink import FLUSH_BYTES
-from glaive.io.store import BytesLike, Sink
+from glaive.io.store import BytesLike, ObjectStore, Sink
+from glaive.io.wrapped import WrappedStore
 
 __all__ = ["NewFiles"]
 
 
-class NewFiles(ForwardingStore):
+class NewFiles(WrappedStore):
     """A store in which all that is created has a new name."""
 
     __slots__ = ()
@@ -25,7 +24,7 @@ class NewFiles(ForwardingStore):
     def create(self, path: str) -> Sink:
         """Start writing; a directory makes a small file only when it is finished."""
         inner = self.inner
-        return _NewFile(inner, path) if isinstance(inner, LocalStore) else inner.create(path)
+        return _NewFile(inner, path) if inner.is_local else inner.create(path)
 
 
 class _NewFile:
@@ -33,7 +32,7 @@ class _NewFile:
 
     __slots__ = ("_begun", "_path", "_pieces", "_store", "position")
 
-    def __init__(self, store: LocalStore, path: str) -> None:
+    def __init__(self, store: ObjectStore, path: str) -> None:
         self._store, self._path = store, path
         self._begun: Sink | None = None
         self._pieces: list[BytesLike] = []

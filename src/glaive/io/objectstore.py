@@ -16,12 +16,12 @@ from obstore.store import MemoryStore
 
 from glaive.errors import StoreError
 from glaive.io.failures import beyond_end, from_object_store
-from glaive.io.gate import Gate
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
 from glaive.types import ByteRange
 
 __all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter"]
@@ -35,14 +35,25 @@ _AT_ONCE = 10
 _REFUSALS = (BaseError, OSError, ValueError)
 
 
-class ObjectStoreAdapter:
+class ObjectStoreAdapter(ObjectStore):
     """A prefix of a bucket; :func:`glaive.io.connect.connect` makes one.
 
     Reads whose answer breaks off are repeated; what is refused or not answered is repeated by
     the client beneath. ``options`` are the storage options it was opened with.
     """
 
-    __slots__ = ("_base", "_prefix", "_store", "counters", "download_retries", "gate", "options")
+    __slots__ = (
+        "_base",
+        "_prefix",
+        "_store",
+        "counters",
+        "download_retries",
+        "options",
+        "request_limit",
+    )
+
+    counters: IoCounters
+    options: Mapping[str, str]
 
     def __init__(
         self,
@@ -52,11 +63,12 @@ class ObjectStoreAdapter:
         options: Mapping[str, str],
         *,
         download_retries: int,
-        gate: Gate,
+        request_limit: RequestLimit,
         counters: IoCounters,
     ) -> None:
         self._store, self._base, self._prefix, self.options = store, base, prefix, options
-        self.download_retries, self.gate, self.counters = download_retries, gate, counters
+        self.download_retries, self.counters = download_retries, counters
+        self.request_limit = request_limit
 
     def __repr__(self) -> str:
         return f"ObjectStoreAdapter({self.uri!r})"
@@ -90,7 +102,7 @@ class ObjectStoreAdapter:
 
     def reading(self, requests: int, read: Callable[[], T]) -> T:
         """Return what ``read`` returns, once there is room for so many requests."""
-        with self.gate.passing(min(requests, _AT_ONCE)):
+        with self.request_limit.taking(min(requests, _AT_ONCE)):
             return repeating(read, self.download_retries, refusals=_REFUSALS)
 
     def get(self, path: str) -> pa.Buffer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-__all__ = ["IOStats", "IoCounters", "counters_of"]
+__all__ = ["IOStats", "IoCounters"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -82,13 +82,3 @@ class IoCounters:
             write_iops=self._write[0],
             written_bytes=self._write[1],
         )
-
-
-def counters_of(store: object) -> IoCounters:
-    """Counters of a store, or of the one it wraps; fresh ones where nothing is counted."""
-    while store is not None:
-        found = getattr(store, "counters", None)
-        if isinstance(found, IoCounters):
-            return found
-        store = getattr(store, "inner", None)
-    return IoCounters()

@@ -89,11 +89,10 @@ def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
 
     Opened with the same storage options, and the password that the caller's URI had.
     """
-    secret = getattr(store, "secret", "")
     head, mark, rest = uri.partition("@")
-    if secret and mark:
-        uri = f"{head}:{secret}@{rest}"
-    return open_store(uri, getattr(store, "options", None))
+    if store.secret and mark:
+        uri = f"{head}:{store.secret}@{rest}"
+    return open_store(uri, store.options)
 
 
 def open_object(

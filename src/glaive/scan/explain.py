@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from glaive.io.stats import counters_of
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan, plan_searched
@@ -94,7 +93,7 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     """
     apart = Views(views.snapshot.apart())  # what is kept would not be read again
     query = make_query(apart, options, counting=counting)
-    counters, meter = counters_of(query.view.snapshot.store), Meter()
+    counters, meter = query.view.snapshot.store.counters, Meter()
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
     rows = query.count() if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu

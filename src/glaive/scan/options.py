@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from functools import wraps
-from inspect import Parameter, signature
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.metrics import ScanStatistics
 from glaive.scan.projection import BlobHandling, Columns, column_names
 from glaive.scan.run.compare import ColumnOrdering, orderings
 
-__all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions", "shows_options"]
-
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions"]
 
 DEFAULT_BATCH_SIZE = 8192
 """Rows per batch."""
@@ -283,63 +279,12 @@ def _whole(name: str, value: object, least: int) -> int:
 def _fragment_ids(given: object) -> tuple[int, ...]:
     if not isinstance(given, Iterable):
         raise OptionError(f"fragments: expected a list of fragments or ids, found {given!r}")
-    return tuple(_whole("fragments", getattr(one, "fragment_id", one), 0) for one in given)
+    return tuple(_whole("fragments", getattr(entry, "fragment_id", entry), 0) for entry in given)
 
 
 def _row_range(given: object) -> tuple[int, int]:
     pair = tuple(given) if isinstance(given, Iterable) else ()
     if len(pair) != 2:
         raise OptionError(f"range_before: expected first and last row, found {given!r}")
-    start, stop = (_whole("range_before", one, 0) for one in pair)
+    start, stop = (_whole("range_before", row, 0) for row in pair)
     return start, max(start, stop)
-
-
-def shows_options(*positional: str) -> Callable[[F], F]:
-    """Let a method that takes ``**options`` of scans show them by name in its signature.
-
-    The ``positional`` ones may be given by position, after those that the method names itself.
-    """
-    return lambda method: _showing(method, positional)
-
-
-def _showing(method: F, positional: tuple[str, ...]) -> F:
-    own = signature(method)
-    rest = [one for one in own.parameters.values() if one.kind == Parameter.VAR_KEYWORD]
-    named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
-    first = [one for one in named if one.kind == Parameter.POSITIONAL_OR_KEYWORD]
-    known = {one.name for one in named}
-    given = [
-        Parameter(
-            one.name,
-            Parameter.KEYWORD_ONLY,
-            default=None if one.default is MISSING else one.default,
-            annotation=one.type,
-        )
-        for one in fields(ScanOptions)
-        if one.name not in known
-    ]
-    given += [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="object")
-        for name in (*_SEARCHES, *_TUNING)
-    ]
-    by_name = {one.name: one for one in (*named, *given)}
-    placed = [by_name[name].replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
-    shown = [*first, *placed]
-    shown += [one for one in by_name.values() if one.name not in {two.name for two in shown}]
-    if rest and rest[0].name != "options":  # arguments for somebody else
-        shown += rest
-    taken = len(first)
-
-    @wraps(method)
-    def call(*args: Any, **options: Any) -> Any:
-        if len(args) > taken:
-            more = args[taken:]
-            twice = [name for name in positional[: len(more)] if name in options]
-            if twice or len(more) > len(positional):
-                wrong = f"{twice[0]!r} is given twice" if twice else "too many by position"
-                raise OptionError(f"arguments of {method.__name__}: {wrong}")
-            options.update(zip(positional, more, strict=False))
-        return method(*args[:taken], **options)
-
-    call.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]  # any function has room for it
-    return call  # type: ignore[return-value]  # called as the method is

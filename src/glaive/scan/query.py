@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
-from glaive.io.stats import IOStats, counters_of
+from glaive.io.stats import IOStats
 from glaive.scan.filter.scan import Picked, pick
 from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter, ScanStatistics
@@ -169,7 +169,7 @@ class _Run:
     def __init__(self, query: Query, meter: Meter | None) -> None:
         self._query = query
         self.meter = meter or Meter()
-        self._before = counters_of(query.view.snapshot.store).snapshot()
+        self._before = query.view.snapshot.store.counters.snapshot()
 
     def end(self, rows: int) -> None:
         """Hand the statistics on; errors of the one who gets them are logged."""
@@ -177,7 +177,7 @@ class _Run:
         if callback is None:
             return
         self.meter.count("output_rows", rows)
-        after = counters_of(self._query.view.snapshot.store).snapshot()
+        after = self._query.view.snapshot.store.counters.snapshot()
         try:
             callback(statistics(self.meter, self._before, after))
         except Exception:

@@ -20,8 +20,8 @@ from typing import Any
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
-from glaive.io.advised import AdvisedStore
 from glaive.io.cache import ByteCache
+from glaive.io.prefetch import PrefetchingStore
 from glaive.io.store import ObjectStore
 
 __all__ = ["METADATA_CACHE_BYTES", "Session"]
@@ -69,7 +69,7 @@ class Session:
         store_registry: object = None,
     ) -> None:
         given = (index_cache_backend, metadata_cache_backend, store_registry)
-        if any(one is not None for one in given):
+        if any(option is not None for option in given):
             raise UnsupportedFeatureError(
                 "Session: other backends and store registries are not supported. Leave out "
                 "index_cache_backend, metadata_cache_backend and store_registry."
@@ -131,7 +131,7 @@ class Session:
         """Open a data file, or find it opened."""
 
         def load() -> tuple[FileReader, int]:
-            place = AdvisedStore(store) if announce else store
+            place = PrefetchingStore(store) if announce else store
             file = open_reader(place, path, size=size)
             return file, file.nbytes
 

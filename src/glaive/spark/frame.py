@@ -33,7 +33,7 @@ def open_dataset(options: Options) -> LanceDataset:
     )
     if options.asof is None:
         return found
-    return found.checked_out(version_as_of(found.store, options.asof))
+    return found.checkout_version(version_as_of(found.store, options.asof))
 
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:

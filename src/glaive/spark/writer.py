@@ -39,7 +39,6 @@ from glaive.format.fragment import Fragment
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
-from glaive.io.deleting import discard
 from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
@@ -224,7 +223,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
             )
             return
         if not _is_committed(store, job):
-            discard(store, paths)
+            store.discard(paths)
 
 
 def _file_options(options: Options) -> WriteOptions:

@@ -26,14 +26,12 @@ from typing import Final
 from glaive.errors import CleanupError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
-from glaive.io.deleting import is_link, link_out, remove_unfinished
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.branches import BRANCHES, list_branches
 from glaive.table.load import load_manifest
 from glaive.table.references import FOLDERS, FileKind, FileSet, is_own_folder, kind_of
 from glaive.table.refs import ref_files
-from glaive.table.root import plain_store
 from glaive.table.tags import TAGS, list_tags
 from glaive.table.versions import ManifestLocation, list_manifests, list_versions
 
@@ -163,7 +161,9 @@ def plan_cleanup(
     wanted = _candidates(locations, current, policy) if reachable else set()
     tagged = {tag.version: name for name, tag in list_tags(root).items() if tag.branch == branch}
     parents = {
-        one.parent_version for one in list_branches(root).values() if one.parent_branch == branch
+        entry.parent_version
+        for entry in list_branches(root).values()
+        if entry.parent_branch == branch
     }
     manifests = _load(store, locations)
     before = policy.before
@@ -181,18 +181,22 @@ def plan_cleanup(
         )
     old -= tagged.keys()
     old -= left.protected(root, {version: manifests[version].timestamp for version in old})
-    old -= {one.version for one in locations if one.version in old and left.is_link(one.path)}
-    kept = FileSet.of(one for version, one in manifests.items() if version not in old)
+    old -= {
+        location.version
+        for location in locations
+        if location.version in old and left.is_link(location.path)
+    }
+    kept = FileSet.of(manifest for version, manifest in manifests.items() if version not in old)
     unfinished, detached = _others(store)
     for manifest in _load(store, detached).values():
         kept.add(manifest)
     gone = FileSet.of(manifests[version] for version in old)
-    files = list(_manifests(store, [one for one in locations if one.version in old]))
+    files = list(_manifests(store, [location for location in locations if location.version in old]))
     files.extend(unfinished if reachable else ())
     files.extend(_unused(store, kept, gone, policy, left))
     # A version made meanwhile may have taken up files again, as a restore does.
     known = manifests.keys()
-    made = [one for one in list_versions(store) if one.version not in known]
+    made = [location for location in list_versions(store) if location.version not in known]
     fresh = FileSet.of(_load(store, made).values())
     files = [file for file in files if file.path not in fresh]
     return CleanupPlan(current.version, tuple(sorted(old)), tuple(files), tuple(left.reasons))
@@ -208,11 +212,11 @@ def delete_planned(
     portion = _PORTION if rate is None else min(_PORTION, max(1, rate))
     left = list(plan.left)
     kept: set[str] = set()
-    for one in plan.files:
-        if one.unfinished and not remove_unfinished(store, one.path):
-            kept.add(one.path)
+    for file in plan.files:
+        if file.unfinished and not store.remove_unfinished(file.path):
+            kept.add(file.path)
             left.append(
-                f"{store.full(one.path)} is empty, as of a writer that was stopped, and cannot be "
+                f"{store.full(file.path)} is empty, as of a writer that was stopped, and cannot be "
                 "removed safely now; the next commit takes its place"
             )
     paths = [file.path for file in plan.files if not file.unfinished]
@@ -234,12 +238,12 @@ class _Left:
         self._store = store
         self._way = None
         if store.uri.startswith(f"{root.uri}/"):  # a branch lies below the root
-            self._way = link_out(root, store.uri[len(root.uri) + 1 :])
+            self._way = root.link_out(store.uri[len(root.uri) + 1 :])
         self.reasons: list[str] = []
 
     def why(self, folder: str) -> str | None:
         """Why files in a folder are left; ``None`` if they may be deleted."""
-        return self._way or link_out(self._store, folder)
+        return self._way or self._store.link_out(folder)
 
     def is_reachable(self, folder: str) -> bool:
         """Whether files in a folder may be deleted; why not is noted."""
@@ -250,15 +254,14 @@ class _Left:
 
     def is_link(self, path: str) -> bool:
         """Whether it is a link, which no writer makes; noted if so."""
-        if not is_link(self._store, path):
+        if not self._store.is_link(path):
             return False
         self.reasons.append(f"{self._store.full(path)} is a link, which no writer of datasets made")
         return True
 
     def note_folders(self, folder: str, kept: FileSet) -> None:
         """Note links in the place of folders that only versions that go had, or none."""
-        links = getattr(plain_store(self._store), "links", None)
-        for path in () if links is None else links(folder):
+        for path in self._store.links(folder):
             if is_own_folder(path) and path not in kept.folders:
                 self.is_link(path)
 
@@ -270,7 +273,7 @@ class _Left:
                 if meta.size:
                     continue
                 until = meta.modified
-                found |= {one for one, at in times.items() if until is None or at <= until}
+                found |= {version for version, at in times.items() if until is None or at <= until}
                 self.reasons.append(
                     f"{root.full(meta.path)} is empty, so which version it was to name is not "
                     "known: versions from before were kept. Create or delete the tag or branch"
@@ -284,7 +287,7 @@ def _candidates(
     """Versions that may go by their numbers alone."""
     keep = policy.retain_versions or 1
     older = locations[: max(0, len(locations) - keep)]
-    found = {one.version for one in older if one.version < current.version}
+    found = {location.version for location in older if location.version < current.version}
     return found if policy.versions is None else found & set(policy.versions)
 
 
@@ -300,7 +303,7 @@ def _load(store: ObjectStore, locations: Sequence[ManifestLocation]) -> dict[int
             return None
 
     loaded = zip(locations, ordered_map(load, locations), strict=True)
-    return {one.version: manifest for one, manifest in loaded if manifest is not None}
+    return {location.version: manifest for location, manifest in loaded if manifest is not None}
 
 
 def _is_gone(store: ObjectStore, path: str) -> bool:
@@ -313,10 +316,10 @@ def _is_gone(store: ObjectStore, path: str) -> bool:
 
 def _manifests(store: ObjectStore, locations: Iterable[ManifestLocation]) -> Iterator[CleanupFile]:
     """The files of versions that go, and are not gone yet."""
-    for one in locations:
+    for location in locations:
         with suppress(ObjectNotFoundError):
-            size = store.head(one.path).size
-            yield CleanupFile(one.path, "manifest", size, unverified=False)
+            size = store.head(location.path).size
+            yield CleanupFile(location.path, "manifest", size, unverified=False)
 
 
 def _others(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocation]]:
@@ -356,6 +359,4 @@ def _unused(
 
 def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
     yield from store.walk(folder)
-    unfinished = getattr(plain_store(store), "unfinished", None)
-    if unfinished is not None:
-        yield from unfinished(folder)
+    yield from store.unfinished(folder)

@@ -32,7 +32,7 @@ from glaive.errors import (
 )
 from glaive.format.flags import Feature, check_writable
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import DETACHED, manifest_path, transaction_path
+from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_path
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.deletions import load_deletions, put_deletions
@@ -40,9 +40,9 @@ from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import stamp
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
+from glaive.table.manifest_cache import MANIFESTS
 from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
 from glaive.table.put_manifest import put_manifest
-from glaive.table.recent import remember, state_of
 from glaive.table.registry import read_operation
 from glaive.table.versions import latest, read_hint, write_hint
 
@@ -133,8 +133,7 @@ class _Commit:
                 Feature.NO_TRANSACTION_FILES
             ):
                 # Its name holds the uuid: nobody looks for it before the manifest names it.
-                put = getattr(self.store, "put_new", self.store.put)
-                put(transaction_path(name), [encoded])
+                self.store.put_new(transaction_path(name), [encoded])
             written = name
             pieces = encode_manifest(
                 draft.wire,
@@ -157,7 +156,7 @@ class _Commit:
                 if not options.detached:
                     write_hint(self.store, version)
                     if complete:
-                        remember(pieces, made, state_of(self.store))
+                        MANIFESTS.keep(pieces, made, self.store.folder_state(VERSIONS))
                 self._clean_up(made)
                 return made
             took = took or time.perf_counter() - started
@@ -199,7 +198,9 @@ class _Commit:
         if base is not None:
             hidden = operation.hidden(base)
             if hidden:
-                found = {one: self._hidden_lineage(base, one) for one in hidden}
+                found = {
+                    fragment_id: self._hidden_lineage(base, fragment_id) for fragment_id in hidden
+                }
                 operation = operation.with_hidden(found)
         draft = operation.apply(base, version, self.options, older)
         if self.options.detached:
@@ -317,14 +318,14 @@ class _Commit:
         base: Manifest,
     ) -> None:
         deleted = {}
-        for one in sorted(shared):
+        for fragment_id in sorted(shared):
             try:
-                fragment = base.fragment(base.position_of(one))
+                fragment = base.fragment(base.position_of(fragment_id))
             except NotFoundError:
-                reason = f"fragment {one} is gone"
-                gone = Conflict(reason, fragments=frozenset({one}))
+                reason = f"fragment {fragment_id} is gone"
+                gone = Conflict(reason, fragments=frozenset({fragment_id}))
                 raise self._conflict(base.version, theirs[-1].wire_name, gone) from None
-            deleted[one] = load_deletions(self.store, base, fragment)
+            deleted[fragment_id] = load_deletions(self.store, base, fragment)
         made = operation.rebase(theirs, base, deleted)
         if isinstance(made, Conflict):
             raise self._conflict(base.version, theirs[-1].wire_name, made)

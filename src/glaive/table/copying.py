@@ -20,7 +20,6 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA
-from glaive.io.deleting import file_link_out
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -71,17 +70,17 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
     Two requests per file, and a listing per folder of blobs or of an index. Memory: the files
     being copied.
     """
-    files = [one for one in files_of(manifest) if one.kind != "transaction"]
-    for one in files:
-        if one.kind == "data" and not one.is_folder and not one.path.endswith(".lance"):
-            raise _not_copied("data file", "a name that ends in .lance", one.path, manifest.where)
-    _check_bases(source, manifest, {one.base_id for one in files if one.base_id is not None})
+    files = [file for file in files_of(manifest) if file.kind != "transaction"]
+    for file in files:
+        if file.kind == "data" and not file.is_folder and not file.path.endswith(".lance"):
+            raise _not_copied("data file", "a name that ends in .lance", file.path, manifest.where)
+    _check_bases(source, manifest, {file.base_id for file in files if file.base_id is not None})
 
-    def copy(one: _Copy) -> None:
-        _check_link(one)
-        data = one.store.get(one.path)
-        _check_content(one, data)
-        target.put(one.to, [data])
+    def copy(copied: _Copy) -> None:
+        _check_link(copied)
+        data = copied.store.get(copied.path)
+        _check_content(copied, data)
+        target.put(copied.to, [data])
 
     copies = _copies(source, manifest, files)
     return sum(1 for _ in ordered_map(copy, copies, workers=_COPIES, in_order=False))
@@ -107,10 +106,10 @@ def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) ->
 def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -> Iterator[_Copy]:
     has_blobs = any(map(has_blobs_v2, manifest.schema.fields))
     seen: dict[str, str] = {}
-    for one in files:
-        if one.is_folder and one.kind == "data" and not has_blobs:
+    for file in files:
+        if file.is_folder and file.kind == "data" and not has_blobs:
             continue
-        for copy in _copies_of(source, manifest, one):
+        for copy in _copies_of(source, manifest, file):
             place = copy.store.full(copy.path)
             if copy.to not in seen:
                 seen[copy.to] = place
@@ -124,43 +123,43 @@ def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -
                 )
 
 
-def _copies_of(source: ObjectStore, manifest: Manifest, one: VersionFile) -> Iterator[_Copy]:
+def _copies_of(source: ObjectStore, manifest: Manifest, file: VersionFile) -> Iterator[_Copy]:
     """What a file or folder of a version comes to."""
-    store, path = source, one.path
-    if one.base_id is not None:
-        store, is_root = base_of(source, manifest, one.base_id)
-        if one.kind == "data" and not is_root:
+    store, path = source, file.path
+    if file.base_id is not None:
+        store, is_root = base_of(source, manifest, file.base_id)
+        if file.kind == "data" and not is_root:
             path = path.removeprefix(f"{DATA}/")
-    if not one.is_folder:
-        yield _Copy(f"{one.kind} file", store, path, one.path)
+    if not file.is_folder:
+        yield _Copy(f"{file.kind} file", store, path, file.path)
         return
-    named = _IN_FOLDER[one.kind]
+    named = _IN_FOLDER[file.kind]
     for meta in store.list(path):
         name = meta.path.rpartition("/")[2]
         if named.fullmatch(name):
-            yield _Copy(f"file of {one.kind}", store, f"{path}/{name}", f"{one.path}/{name}")
+            yield _Copy(f"file of {file.kind}", store, f"{path}/{name}", f"{file.path}/{name}")
 
 
-def _check_link(one: _Copy) -> None:
+def _check_link(copied: _Copy) -> None:
     """Refuse a link that leads out to a file whose content does not tell what it is."""
-    if one.what == "deletion file" or one.path.endswith(_LANCE_ENDS):
+    if copied.what == "deletion file" or copied.path.endswith(_LANCE_ENDS):
         return
-    why = file_link_out(one.store, one.path)
+    why = copied.store.file_link_out(copied.path)
     if why is not None:
-        raise AccessError(f"{one.store.full(one.path)} was not copied: {why}")
+        raise AccessError(f"{copied.store.full(copied.path)} was not copied: {why}")
 
 
-def _check_content(one: _Copy, data: pa.Buffer) -> None:
+def _check_content(copied: _Copy, data: pa.Buffer) -> None:
     """Refuse a file that is not what its name says: it may be somebody's, behind a link."""
     view = memoryview(data)
-    if one.what == "deletion file":
+    if copied.what == "deletion file":
         good, expected = bytes(view[:6]).startswith(_DELETIONS_BEGIN), "a file of deleted rows"
-    elif one.path.endswith(_LANCE_ENDS):
+    elif copied.path.endswith(_LANCE_ENDS):
         good, expected = bytes(view[-len(MAGIC) :]) == MAGIC, f"a file that ends in {MAGIC!r}"
     else:  # blobs: nothing in them tells, so this was looked at before they were read
         return
     if not good:
-        raise _not_copied(one.what, expected, "something else", one.store.full(one.path))
+        raise _not_copied(copied.what, expected, "something else", copied.store.full(copied.path))
 
 
 def _not_copied(what: str, expected: str, found: str, where: str) -> CorruptFileError:

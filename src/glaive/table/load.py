@@ -15,9 +15,9 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transaction_path
 from glaive.format.transaction import Transaction, decode_transaction
-from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.table.recent import State, newest_known, recall, remember, state_of
+from glaive.table.manifest_cache import MANIFESTS, DirectoryState, ManifestCache
+from glaive.table.root import register_of
 from glaive.table.rows import complete_rows
 from glaive.table.versions import (
     ManifestLocation,
@@ -42,34 +42,37 @@ _LOOKS: Final = 3
 """How often the newest version is looked for again when it is gone before it is read."""
 
 
-def open_latest(store: ObjectStore, *, to_follow: bool = False) -> Manifest:
+def open_latest(
+    store: ObjectStore, *, to_follow: bool = False, cache: ManifestCache = MANIFESTS
+) -> Manifest:
     """The newest version. Two requests: a listing and the manifest.
 
     With ``to_follow`` the caller makes the next version of it, which fails if there is one. Then
     a directory is not listed where this process knew the newest version a moment ago.
     """
-    near = _still_newest(store) if to_follow else None
+    near = _still_newest(store, cache) if to_follow else None
     if near is not None:
         with suppress(ObjectNotFoundError):
-            return load_manifest(store, near)
+            return load_manifest(store, near, cache=cache)
     for _ in range(_LOOKS):
         # Between the two it may have been followed by another and cleaned up; or it is being
         # written, where a name is taken first.
         with suppress(ObjectNotFoundError):
-            state = state_of(store)
-            return load_manifest(store, newest_name(store), keep=True, state=state)
-    return load_manifest(store, latest(store))
+            state = store.folder_state(VERSIONS)
+            newest = newest_name(store)
+            return load_manifest(store, newest, keep=True, state=state, cache=cache)
+    return load_manifest(store, latest(store), cache=cache)
 
 
-def _still_newest(store: ObjectStore) -> ManifestLocation | None:
+def _still_newest(store: ObjectStore, cache: ManifestCache) -> ManifestLocation | None:
     """The newest version of a directory where it was known a moment ago, and none followed.
 
     Listing a directory takes the longer the more versions it has. No name came or went since
     then; and the next number is free, as some file systems tell times in steps of milliseconds.
     """
-    if not isinstance(store, LocalStore):
-        return None
-    known = newest_known(store.full(VERSIONS), state_of(store))
+    if register_of(store) is not None:
+        return None  # the directory does not tell
+    known = cache.newest(store.full(VERSIONS), store.folder_state(VERSIONS))
     if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
         return None
     path = manifest_path(known.version, known.scheme)
@@ -90,9 +93,9 @@ def open_version(
     """
     schemes: tuple[NamingScheme, ...] = (scheme,) if scheme else ("V2", "V1")
     if 0 < version < 2**64:
-        for one in schemes:
+        for naming in schemes:
             try:
-                return load_numbered(store, version, one)
+                return load_numbered(store, version, naming)
             except ObjectNotFoundError:
                 continue
     newest = latest(store).version
@@ -123,12 +126,13 @@ def load_manifest(
     location: ManifestLocation,
     *,
     keep: bool = False,
-    state: State | None = None,
+    state: DirectoryState | None = None,
+    cache: ManifestCache = MANIFESTS,
 ) -> Manifest:
     """The manifest at a location; errors as those of :func:`load_numbered`.
 
     One request; rows that an old manifest does not tell are read when they are asked for. With
-    ``keep`` the manifest is remembered: whoever loads the same bytes next is spared parsing them.
+    ``keep`` the cache keeps the manifest: whoever loads the same bytes next is spared parsing them.
     It was found to be the newest when the directory was in this ``state``, or later.
     """
     path = location.path
@@ -138,10 +142,10 @@ def load_manifest(
             f"version {location.version} of {store.uri} is not finished: its manifest {where} is "
             "empty. Its writer is at work, or was stopped; the next commit takes its place."
         )
-    known = recall(data, where)
+    known = cache.recall(data, where)
     if known is not None:
         if keep:
-            remember([data], known, state)
+            cache.keep([data], known, state)
         return known
     manifest = decode_manifest(data, where=where, scheme=location.scheme)
     if manifest.version != location.version:
@@ -153,7 +157,7 @@ def load_manifest(
         )
     complete_rows(store, manifest)
     if keep:
-        remember([data], manifest, state)
+        cache.keep([data], manifest, state)
     return manifest
 
 

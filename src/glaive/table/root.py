@@ -14,11 +14,10 @@ from typing import Any
 
 from glaive.errors import OptionError
 from glaive.io.access import NOTHING, AccessPolicy
-from glaive.io.forwarding import ForwardingStore
-from glaive.io.local import LocalStore
 from glaive.io.storage_options import settle
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling, open_store
+from glaive.io.wrapped import WrappedStore
 from glaive.table.manifest_store.choose import OPTION, choose, split_uri
 from glaive.table.manifest_store.protocol import ManifestStore
 
@@ -101,7 +100,7 @@ def guarded(
     inner = store.inner if isinstance(store, RootStore) else store
     register = register_of(store)
     if manifest_store is not None:
-        register = choose(manifest_store, inner, getattr(inner, "options", {}))
+        register = choose(manifest_store, inner)
     lock = commit_lock or lock_of(store)
     return RootStore(inner, lock=lock, register=register, access=access or access_of(store))
 
@@ -111,10 +110,9 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
 
     Opened with the same storage options, and committed to as the dataset is.
     """
-    plain = plain_store(store)
-    if isinstance(plain, LocalStore) and uri.startswith(f"{plain.root}/"):
-        opened: ObjectStore = plain.below(uri[len(plain.root) + 1 :])
-    else:
+    folder = uri.removeprefix(f"{store.uri}/")
+    opened = None if folder == uri else store.below(folder)
+    if opened is None:
         opened = open_sibling(store, uri)
     root = _root(store)
     if root is None:
@@ -122,37 +120,39 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
     return RootStore(opened, lock=root.lock, register=root.register, access=root.access)
 
 
-def register_of(store: object) -> ManifestStore | None:
+def register_of(store: ObjectStore) -> ManifestStore | None:
     """The register of a root, or of the one it wraps."""
     root = _root(store)
     return None if root is None else root.register
 
 
-def lock_of(store: object) -> CommitLock | None:
+def lock_of(store: ObjectStore) -> CommitLock | None:
     """The commit lock of a root, or of the one it wraps."""
     root = _root(store)
     return None if root is None else root.lock
 
 
-def access_of(store: object) -> AccessPolicy:
+def access_of(store: ObjectStore) -> AccessPolicy:
     """What the dataset may lead to beside its own place, as its caller allows."""
     root = _root(store)
     return NOTHING if root is None else root.access
 
 
 def plain_store(store: ObjectStore) -> ObjectStore:
-    """The store that holds the files, with all that it can do beside what every store can."""
+    """The store that holds the files, without what decides who makes the next version."""
     root = _root(store)
     return store if root is None else root.inner
 
 
-def _root(store: object) -> RootStore | None:
-    while store is not None and not isinstance(store, RootStore):
-        store = getattr(store, "inner", None)
-    return store
+def _root(store: ObjectStore) -> RootStore | None:
+    while isinstance(store, WrappedStore):
+        if isinstance(store, RootStore):
+            return store
+        store = store.inner
+    return None
 
 
-class RootStore(ForwardingStore):
+class RootStore(WrappedStore):
     """A store, and beside it a commit lock, a register of manifests, and what is allowed."""
 
     __slots__ = ("access", "lock", "register")

@@ -182,7 +182,7 @@ def _unlisted(store: ObjectStore) -> ManifestLocation | None:
     if version is None:
         return None
     schemes: tuple[NamingScheme, ...] = ("V2", "V1")
-    scheme = next((one for one in schemes if _is_there(store, version, one)), None)
+    scheme = next((naming for naming in schemes if _is_there(store, version, naming)), None)
     if scheme is None:
         return None
     step, ahead = 1, True
@@ -206,10 +206,10 @@ def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
     """The newest version of a directory with V2 names: neither sorted nor looked at."""
-    names = getattr(store, "names", None)
+    names = store.names(VERSIONS)
     if names is None:
         return None
-    first = min(names(VERSIONS), default="")
+    first = min(names, default="")
     found = parse_manifest_name(first)
     if found is None or found.scheme == "V1" or found.is_detached:
         return None
@@ -219,7 +219,11 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     """All versions that are finished, oldest first. One listing; none is an empty list."""
     _registered(store)  # finishes the newest, so that it is listed
-    found = [one for one, meta in list_manifests(store) if meta.size and not one.is_detached]
+    found = [
+        location
+        for location, meta in list_manifests(store)
+        if meta.size and not location.is_detached
+    ]
     for location in found:
         if location.scheme != found[0].scheme:
             raise _mixed(store, found[0], location)
@@ -235,7 +239,7 @@ def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, Objec
 
 
 def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
-    return (one for one, _ in list_manifests(store) if not one.is_detached)
+    return (location for location, _ in list_manifests(store) if not location.is_detached)
 
 
 def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:
@@ -274,9 +278,8 @@ def write_hint(store: ObjectStore, version: int) -> None:
     costs as much as the rest of the commit, and a hint that is misread does no harm.
     """
     content = b'{"version":%d}' % version
-    rewrite = getattr(store, "rewrite", None)
     try:
-        if rewrite is None or not rewrite(HINT, content):
+        if not store.rewrite(HINT, content):
             store.put(HINT, [content])
     except StoreError as error:
         _logger.debug("version hint of %s not written: %s", store.uri, error)

@@ -14,7 +14,6 @@ from typing import Literal
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
 from glaive.io.counting import CountingStore, Fault
-from glaive.io.deleting import discard
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.load import load_numbered, open_latest
 
@@ -72,7 +71,7 @@ class FaultyStore(CountingStore):
         before = self.requests
         super().discard(paths)
         if before < self._repeat <= self.requests:
-            discard(self.inner, paths)
+            self.inner.discard(paths)
 
 
 @dataclass(frozen=True, slots=True)

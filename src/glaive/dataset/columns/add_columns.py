@@ -35,7 +35,7 @@ from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.table.operations.merge import Merge
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["add_columns", "commit_columns", "make_columns"]
 

@@ -28,7 +28,7 @@ from glaive.table.operations.project import Project
 from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["alter_columns", "drop_columns"]
 

@@ -34,7 +34,6 @@ from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import blob_folder, data_file_path
-from glaive.io.deleting import discard
 from glaive.scan.deletions import LiveRows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
@@ -110,7 +109,7 @@ def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
     paths = [data_file_path(file.path) for file in files]
     with suppress(StoreError):
         folders = [one.path for path in paths for one in snapshot.store.walk(blob_folder(path))]
-        discard(snapshot.store, paths + folders)
+        snapshot.store.discard(paths + folders)
 
 
 def for_each(

@@ -33,7 +33,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.table.bitmaps import bitmap_of
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["merge_data", "merge_into_fragment", "update_columns"]
 

@@ -11,7 +11,7 @@ from glaive.table.commit import commit_transaction
 from glaive.table.protocol import CommitOptions, TableOperation
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["commit_operation"]
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from glaive.dataset.commits.transactions import Transaction, commit_by_hand, commit_together
-from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.opening import check_options
+from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
@@ -19,8 +19,6 @@ from glaive.table.protocol import CommitOptions
 from glaive.table.root import CommitLock, access_of, guarded, open_root
 
 __all__ = ["CommitPlace", "commit_options", "refuse"]
-
-D = TypeVar("D", bound=OpenedVersion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +33,18 @@ class CommitPlace:
     @classmethod
     def of(
         cls,
-        place: str | os.PathLike[str] | OpenedVersion,
+        place: str | os.PathLike[str] | OpenDataset,
         storage_options: Mapping[str, str] | None,
         commit_lock: CommitLock | None,
         base_store_params: object = None,
     ) -> CommitPlace:
         """From a path, a URI or an opened dataset."""
-        before = access_of(place.store) if isinstance(place, OpenedVersion) else None
-        access = AccessPolicy.of(base_store_params, before=before)
-        if isinstance(place, OpenedVersion):
-            store = guarded(place.store, commit_lock=commit_lock, access=access)
-            return cls(store, place.uri, place.storage_options, place)
+        if isinstance(place, OpenDataset):
+            dataset = place.opened
+            access = AccessPolicy.of(base_store_params, before=access_of(dataset.store))
+            store = guarded(dataset.store, commit_lock=commit_lock, access=access)
+            return cls(store, dataset.uri, dataset.storage_options, dataset)
+        access = AccessPolicy.of(base_store_params)
         store = open_root(place, storage_options, commit_lock=commit_lock, access=access)
         return cls(store, os.fspath(place), storage_options, None)
 
@@ -65,15 +64,14 @@ class CommitPlace:
         base = None if self.dataset is None else self.dataset.manifest
         return commit_together(self.store, transactions, base, options)
 
-    def opened(self, kind: type[D], manifest: Manifest) -> D:
-        """The version that was made, opened."""
-        session = None if self.dataset is None else self.dataset.session()
-        return kind.of(
+    def at(self, manifest: Manifest) -> OpenedVersion:
+        """The version that was made."""
+        return OpenedVersion.of(
             self.store,
             manifest,
             uri=self.uri,
             storage_options=self.storage_options,
-            session=session,
+            session=None if self.dataset is None else self.dataset.session,
         )
 
 
@@ -91,7 +89,7 @@ def refuse(
     """
     name = method.__name__
     check_options(name, unknown, method)
-    if any(one is not None and one is not False for one in catalogue):
+    if any(option is not None and option is not False for option in catalogue):
         raise UnsupportedFeatureError(
             f"{name}: namespace_client, table_id and namespace_client_managed_versioning are not "
             "supported. Open the dataset with them, glaive.dataset(namespace_client=..., "

@@ -29,7 +29,7 @@ from glaive.table.registry import operations
 from glaive.table.versions import ManifestLocation, list_versions, locate
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["Transaction", "commit_by_hand", "commit_together", "recent", "transaction_of"]
 
@@ -100,13 +100,15 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
     ``None`` where a version does not tell. A listing and at most two requests per version.
     """
     newest = dataset.manifest.version
-    places = [one for one in list_versions(dataset.store) if one.version <= newest][-count:]
+    places = [location for location in list_versions(dataset.store) if location.version <= newest][
+        -count:
+    ]
     store, found = dataset.store, []
-    for one in reversed(places if count > 0 else []):
+    for location in reversed(places if count > 0 else []):
         try:
-            manifest = load_manifest(store, one)
+            manifest = load_manifest(store, location)
         except UnsupportedFeatureError:
-            manifest = _looked_at(store, one)
+            manifest = _looked_at(store, location)
         found.append(_shown(read_transaction(store, manifest)))
     return found
 
@@ -176,7 +178,7 @@ def commit_together(
     UnsupportedFeatureError
         One of them is no append.
     """
-    merged = merge_transactions([one.to_table() for one in transactions])
+    merged = merge_transactions([transaction.to_table() for transaction in transactions])
     _check_version(store, merged)
     if base is not None and base.version < merged.read_version:
         base = None

@@ -19,7 +19,7 @@ from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["commit_rewrites"]
 
@@ -40,37 +40,37 @@ def commit_rewrites(
     CorruptFileError, NotLanceError, UnsupportedFeatureError
         An index cannot be read; the fragments stay as they were.
     """
-    versions = {one.read_version for one in rewrites}
+    versions = {result.read_version for result in rewrites}
     if len(versions) > 1:
         raise OptionError(f"rewrites of different versions cannot be committed as one: {versions}")
-    total = sum((one.metrics for one in rewrites), CompactionMetrics())
+    total = sum((result.metrics for result in rewrites), CompactionMetrics())
     if not rewrites:
         return dataset.manifest, total
-    ids = sorted(fragment.id for one in rewrites for fragment in one.old)
-    twice = [one for one, following in pairwise(ids) if one == following]
+    ids = sorted(fragment.id for result in rewrites for fragment in result.old)
+    twice = [fragment_id for fragment_id, following in pairwise(ids) if fragment_id == following]
     if twice:
         raise OptionError(
             f"rewrites of the same fragments cannot be committed as one: {twice[:10]}. Pass each "
             "result once."
         )
     base = dataset
-    if versions != {dataset.version}:
-        base = dataset.checked_out(versions.pop())
-    count = sum(len(one.new) for one in rewrites)
+    if versions != {dataset.manifest.version}:
+        base = dataset.at(versions.pop())
+    count = sum(len(result.new) for result in rewrites)
     reserved = base
     following = 0
     if count:
         manifest = commit_operation(base, ReserveFragments(count))
         following = manifest.wire.max_fragment_id - count + 1
-        reserved = base.checked_out(manifest)
+        reserved = base.at(manifest)
     groups, moved = [], []
-    for one in rewrites:
+    for result in rewrites:
         numbered = []
-        for fragment in one.new:
+        for fragment in result.new:
             numbered.append(replace(fragment, id=following))
             following += 1
-        groups.append(RewriteGroup(one.old, tuple(numbered)))
-        moved.append((one.moved, one.old, numbered))
+        groups.append(RewriteGroup(result.old, tuple(numbered)))
+        moved.append((result.moved, result.old, numbered))
     if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
         moved = [(left or addresses_left(base, old), old, new) for left, old, new in moved]
         entry = reuse_entry(dataset.store, reserved.manifest, moved)

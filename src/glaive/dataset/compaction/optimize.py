@@ -13,7 +13,7 @@ from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
 from glaive.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["Compaction", "DatasetOptimizer"]
 
@@ -26,7 +26,7 @@ class Compaction:
     """
 
     @staticmethod
-    def plan(dataset: OpenedVersion, options: Mapping[str, Any] | None = None) -> CompactionPlan:
+    def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
         """Work out which fragments are put together; reads no data file.
 
         Raises
@@ -34,16 +34,16 @@ class Compaction:
         OptionError
             An option does not exist or has a value it cannot have.
         """
-        return plan_compaction(dataset, _options(dataset, options))
+        return plan_compaction(dataset.opened, _options(dataset, options))
 
     @staticmethod
-    def execute_task(dataset: OpenedVersion, task: CompactionTask) -> RewriteResult:
+    def execute_task(dataset: OpenDataset, task: CompactionTask) -> RewriteResult:
         """Write the fragments of one task; no version has them yet."""
         return task.execute(dataset)
 
     @staticmethod
     def commit(
-        dataset: OpenedVersion,
+        dataset: OpenDataset,
         rewrites: Sequence[RewriteResult],
         options: Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
@@ -57,13 +57,13 @@ class Compaction:
             Another writer changed one of the fragments since; plan again.
         """
         defer = CompactionOptions.of(options, {}).defer_index_remap
-        manifest, metrics = commit_rewrites(dataset, rewrites, defer_index_remap=defer)
+        manifest, metrics = commit_rewrites(dataset.opened, rewrites, defer_index_remap=defer)
         dataset.move_to(manifest)
         return metrics
 
     @staticmethod
     def execute(
-        dataset: OpenedVersion, options: Mapping[str, Any] | None = None
+        dataset: OpenDataset, options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
         """Plan, carry out and commit; makes no version if there is nothing to do."""
         plan = Compaction.plan(dataset, options)
@@ -76,7 +76,7 @@ class DatasetOptimizer:
 
     __slots__ = ("_dataset",)
 
-    def __init__(self, dataset: OpenedVersion) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     def compact_files(
@@ -101,8 +101,8 @@ class DatasetOptimizer:
     ) -> CompactionMetrics:
         """Put small neighbouring fragments together and drop deleted rows for good.
 
-        The options are those of :class:`glaive.dataset.compaction.plan.CompactionOptions`; what is
-        not given is taken from ``lance.compaction.*`` entries of the table's configuration.
+        The options are those of :class:`glaive.dataset.compaction.options.CompactionOptions`;
+        what is not given is taken from ``lance.compaction.*`` entries of the table's configuration.
 
         Returns
         -------
@@ -156,7 +156,7 @@ class DatasetOptimizer:
         from glaive.dataset.writing.options import WriteOptions
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
-        self._dataset.move_to(set_config(self._dataset, config))
+        self._dataset.move_to(set_config(self._dataset.opened, config))
 
     def disable_auto_cleanup(self, **options: Any) -> None:
         """Have old versions stay until somebody cleans up."""
@@ -164,7 +164,7 @@ class DatasetOptimizer:
         from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN
 
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
-        self._dataset.move_to(set_config(self._dataset, keys))
+        self._dataset.move_to(set_config(self._dataset.opened, keys))
 
     def optimize_indices(self, **options: Any) -> None:
         """Not offered yet: this version of glaive does not build indices."""
@@ -174,5 +174,5 @@ class DatasetOptimizer:
         )
 
 
-def _options(dataset: OpenedVersion, given: Mapping[str, Any] | None) -> CompactionOptions:
-    return CompactionOptions.of(given, dict(dataset.manifest.config))
+def _options(dataset: OpenDataset, given: Mapping[str, Any] | None) -> CompactionOptions:
+    return CompactionOptions.of(given, dict(dataset.opened.manifest.config))

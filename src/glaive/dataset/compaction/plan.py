@@ -18,7 +18,7 @@ from glaive.table.index_coverage import covered_fragments
 from glaive.table.moved_rows import REUSE_INDEX, followed
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["plan_compaction"]
 
@@ -28,21 +28,21 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
     groups: list[list[int]] = []
     for run in _runs(dataset, options):
         groups.extend(_split(dataset, run, options.target_rows_per_fragment))
-    groups = [one for one in groups if len(one) > 1 or _is_worn(dataset, one[0], options)]
+    groups = [group for group in groups if len(group) > 1 or _is_worn(dataset, group[0], options)]
     manifest = dataset.manifest
     ids = manifest.fragment_ids
     # Sizes that steer only the plan are no business of the tasks.
     alone = replace(options, excluded_fragment_ids=())
     tasks = tuple(
         CompactionTask(
-            dataset.version,
-            tuple(ids[one].tolist()),
+            dataset.manifest.version,
+            tuple(ids[group].tolist()),
             alone,
-            tuple(map(manifest.fragment, one)),
+            tuple(map(manifest.fragment, group)),
         )
-        for one in _within_limits(dataset, groups, options)
+        for group in _within_limits(dataset, groups, options)
     )
-    return CompactionPlan(dataset.version, tasks)
+    return CompactionPlan(dataset.manifest.version, tasks)
 
 
 def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[int]]:
@@ -51,9 +51,9 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
     ids = manifest.fragment_ids.tolist()
     physical = manifest.physical_rows.tolist()
     covered = [
-        covered_fragments(one) or frozenset()
-        for one in followed(manifest.indices)
-        if one.name != REUSE_INDEX
+        covered_fragments(entry) or frozenset()
+        for entry in followed(manifest.indices)
+        if entry.name != REUSE_INDEX
     ]
     excluded = pinned_fragments(manifest).union(options.excluded_fragment_ids)
     run: list[int] = []
@@ -66,7 +66,7 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
                 yield run
             run, cover = [], None
             continue
-        mine = [fragment_id in one for one in covered]
+        mine = [fragment_id in indexed for indexed in covered]
         if run and mine != cover:
             yield run
             run = []
@@ -88,7 +88,7 @@ def _is_worn(dataset: OpenedVersion, position: int, options: CompactionOptions) 
 def _split(dataset: OpenedVersion, run: Sequence[int], target: int) -> Iterator[list[int]]:
     """Cut a run into groups that fill a fragment each, as long as the rest fills one too."""
     counts = dataset.snapshot.live_counts
-    left = sum(int(counts[one]) for one in run)
+    left = sum(int(counts[position]) for position in run)
     group: list[int] = []
     rows = 0
     for position in run:
@@ -109,10 +109,12 @@ def _within_limits(
     fragments = rows = size = 0
     for group in groups:
         fragments += len(group)
-        rows += sum(int(counts[one]) for one in group)
+        rows += sum(int(counts[position]) for position in group)
         if options.max_source_bytes is not None:
             size += sum(
-                file.size or 0 for one in group for file in dataset.manifest.fragment(one).files
+                file.size or 0
+                for position in group
+                for file in dataset.manifest.fragment(position).files
             )
         for limit, reached in (
             (options.max_source_fragments, fragments),

@@ -36,7 +36,7 @@ from glaive.table.lineage import load_lineage
 from glaive.table.moved_rows import address_map
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["addresses_left", "rewrite"]
 
@@ -62,8 +62,8 @@ def rewrite(
     -----
     Memory: the pages being written, whatever the size of the fragments.
     """
-    if dataset.version != read_version:
-        dataset = dataset.checked_out(read_version)
+    if dataset.manifest.version != read_version:
+        dataset = dataset.at(read_version)
     manifest = dataset.manifest
     positions = list(dataset.snapshot.positions_of(fragment_ids))
     old = list(known)

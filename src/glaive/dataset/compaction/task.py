@@ -13,7 +13,7 @@ from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.format.fragment import Fragment
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["CompactionPlan", "CompactionTask"]
 
@@ -35,7 +35,7 @@ class CompactionTask:
         """The fragments, as users know them."""
         return tuple(map(FragmentMetadata.of, self.old))
 
-    def execute(self, dataset: OpenedVersion) -> RewriteResult:
+    def execute(self, dataset: OpenDataset) -> RewriteResult:
         """Write the rows into new fragments that no version has yet.
 
         They are those of ``read_version``, though the dataset may be at another one.
@@ -45,7 +45,8 @@ class CompactionTask:
         VersionNotFoundError
             That version was cleaned up.
         """
-        return rewrite(dataset, self.read_version, self.fragment_ids, self.options, self.old)
+        given = (self.read_version, self.fragment_ids, self.options, self.old)
+        return rewrite(dataset.opened, *given)
 
     def json(self) -> str:
         """As text."""
@@ -54,7 +55,7 @@ class CompactionTask:
                 "read_version": self.read_version,
                 "fragment_ids": self.fragment_ids,
                 "options": asdict(self.options),
-                "fragments": [one.to_json() for one in self.fragments],
+                "fragments": [fragment.to_json() for fragment in self.fragments],
             }
         )
 
@@ -85,7 +86,7 @@ class CompactionPlan:
 
     def json(self) -> str:
         """As text."""
-        tasks = [one.json() for one in self.tasks]
+        tasks = [task.json() for task in self.tasks]
         return json.dumps({"read_version": self.read_version, "tasks": tasks})
 
     @classmethod

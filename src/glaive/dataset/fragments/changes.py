@@ -22,7 +22,7 @@ from glaive.scan.views import Views
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["FragmentChanges"]
 
@@ -49,7 +49,7 @@ class FragmentChanges:
 
     @staticmethod
     def create(
-        dataset_uri: str | os.PathLike[str] | OpenedVersion,
+        dataset_uri: str | os.PathLike[str] | OpenDataset,
         data: object,
         fragment_id: int | None = None,
         schema: pa.Schema | None = None,
@@ -88,9 +88,7 @@ class FragmentChanges:
         return create_fragment(dataset_uri, data, fragment_id, schema, mode, given)
 
     @staticmethod
-    def create_from_file(
-        filename: str, dataset: OpenedVersion, fragment_id: int
-    ) -> FragmentMetadata:
+    def create_from_file(filename: str, dataset: OpenDataset, fragment_id: int) -> FragmentMetadata:
         """Describe a file below ``data`` as a fragment; its columns are found by name.
 
         Raises
@@ -100,7 +98,7 @@ class FragmentChanges:
         """
         from glaive.dataset.fragments.files import fragment_of_file
 
-        return fragment_of_file(dataset.snapshot, filename, fragment_id)
+        return fragment_of_file(dataset.opened.snapshot, filename, fragment_id)
 
     def merge_columns(
         self,

@@ -14,7 +14,7 @@ from glaive.format.paths import deletion_file_path
 from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["DataFile", "DeletionFile", "whole_number"]
 
@@ -75,7 +75,7 @@ class DataFile:
         self.fields, self.column_indices = list(self.fields), list(self.column_indices or ())
 
     @classmethod
-    def create(cls, dataset: OpenedVersion, path: str, *, base_id: int | None = None) -> DataFile:
+    def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> DataFile:
         """Describe a file that is there; its columns are found by name.
 
         Parameters
@@ -90,7 +90,7 @@ class DataFile:
         """
         from glaive.dataset.fragments.described import described_file
 
-        return cls.of(described_file(dataset.snapshot, path, base_id))
+        return cls.of(described_file(dataset.opened.snapshot, path, base_id))
 
     def field_ids(self) -> list[int]:
         """Ids of the fields in the file."""
@@ -131,13 +131,14 @@ class DataFile:
             raise OptionError(f"{what}: expected a path below the folder of data files")
         numbers = {
             name: tuple(
-                whole_number(one, f"{name} of {what}", MAX_FIELD_ID, -MAX_FIELD_ID) for one in given
+                whole_number(number, f"{name} of {what}", MAX_FIELD_ID, -MAX_FIELD_ID)
+                for number in given
             )
             for name, given in (("fields", self.fields), ("column_indices", self.column_indices))
         }
         major, minor = (
-            whole_number(one, f"format version of {what}", _MAX_32)
-            for one in (self.file_major_version, self.file_minor_version)
+            whole_number(number, f"format version of {what}", _MAX_32)
+            for number in (self.file_major_version, self.file_minor_version)
         )
         return stored.DataFile(
             path=path,

@@ -18,7 +18,7 @@ from glaive.errors import OptionError, SchemaError
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["create_fragment", "fragment_of_file"]
 
@@ -27,7 +27,7 @@ _ALL_ROWS = 2**62
 
 
 def create_fragment(
-    place: str | os.PathLike[str] | OpenedVersion,
+    place: str | os.PathLike[str] | OpenDataset,
     data: object,
     fragment_id: int | None,
     schema: pa.Schema | None,

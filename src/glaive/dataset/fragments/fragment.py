@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ from glaive.dataset.versions.history import find_version
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
-from glaive.scan.options import ScanOptions, shows_options
+from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, shows_options
+from glaive.scan.options import ScanOptions
 from glaive.scan.projection import Columns, column_names
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
@@ -25,7 +26,7 @@ from glaive.scan.take import positions, take
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 __all__ = ["FragmentSession", "LanceFragment"]
 
@@ -38,10 +39,10 @@ class LanceFragment(FragmentChanges):
 
     __slots__ = ()
 
-    def __init__(self, dataset: OpenedVersion, fragment_id: int | None) -> None:
+    def __init__(self, dataset: OpenDataset, fragment_id: int | None) -> None:
         if fragment_id is None:
             raise OptionError("fragment_id: expected the id of a fragment, found None")
-        snapshot = dataset.snapshot
+        snapshot = dataset.opened.snapshot
         self._place(Views(snapshot), snapshot.manifest.position_of(fragment_id))
 
     def __repr__(self) -> str:
@@ -72,7 +73,9 @@ class LanceFragment(FragmentChanges):
         """Schema of the columns that its files have; the others are null."""
         schema = self._views.snapshot.manifest.schema
         stored = {number for file in self._stored.files for number in file.fields}
-        there = [top.name for top in schema.fields if any(one.id in stored for one in top.walk())]
+        there = [
+            top.name for top in schema.fields if any(field.id in stored for field in top.walk())
+        ]
         return pa.schema([schema.presented().field(name) for name in there])
 
     @property
@@ -117,7 +120,7 @@ class LanceFragment(FragmentChanges):
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
-        **options: Any,
+        **options: Unpack[FragmentScanKeywords],
     ) -> Scanner:
         """Describe a scan of this fragment; options as for ``dataset.scanner``."""
         options["fragments"] = (self.fragment_id,)
@@ -141,7 +144,7 @@ class LanceFragment(FragmentChanges):
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
-        **options: Any,
+        **options: Unpack[FragmentScanKeywords],
     ) -> pa.Table:
         """Read the fragment into a table."""
         return self.scanner(columns, filter, **options).to_table()
@@ -151,7 +154,7 @@ class LanceFragment(FragmentChanges):
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
-        **options: Any,
+        **options: Unpack[FragmentScanKeywords],
     ) -> Iterator[pa.RecordBatch]:
         """Stream the fragment in batches."""
         return self.scanner(columns, filter, **options).to_batches()
@@ -180,7 +183,7 @@ class LanceFragment(FragmentChanges):
         options, kwargs = ScanOptions.split(kwargs)
         return self.scanner(columns, filter, **options).to_pandas(blob_mode=blob_mode, **kwargs)
 
-    def head(self, num_rows: int, **options: Any) -> pa.Table:
+    def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
         """The first live rows."""
         return self.to_table(limit=num_rows, **options)
 

@@ -25,7 +25,7 @@ from glaive.table.bitmaps import bitmap_of
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["replace_in_fragments", "replace_matched"]
 
@@ -45,12 +45,13 @@ def replace_matched(
     OptionError
         The merge does more than update, or there is no column to leave alone or to replace.
     """
+    schema = dataset.manifest.schema
     names = [name for name in fits.names if name not in clauses.on]
     faults = [
         why
         for why, wrong in (
             ("it has other clauses than an update of matched rows", not _only_updates(clauses)),
-            ("the source covers every column", len(fits.names) == len(dataset.schema.names)),
+            ("the source covers every column", len(fits.names) == len(schema.names)),
             ("the source has no column but the keys", not names),
             ("files of format 0.1 cannot be split", dataset.manifest.data_format == LEGACY),
             ("the source has a blob column", any(map(is_blob, fits.fields))),
@@ -93,7 +94,7 @@ def replace_in_fragments(
         changed[fragment_id] = bitmap_of(offsets[here].astype(np.uint32))
     return Update(
         updated=tuple(updated),
-        fields_modified=tuple(sorted(one.id for one in columns.walk())),
+        fields_modified=tuple(sorted(field.id for field in columns.walk())),
         columns=True,
         changed_offsets=changed,
     )

@@ -29,7 +29,7 @@ from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["Matches", "find_matches"]
 
@@ -106,7 +106,7 @@ def find_matches(
 
 
 def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, kind), *(one.view(kind) for one in parts)])
+    return np.concatenate([np.empty(0, kind), *(part.view(kind) for part in parts)])
 
 
 def _terms(keys: SourceKeys) -> tuple[Term, ...]:
@@ -120,7 +120,7 @@ def _terms(keys: SourceKeys) -> tuple[Term, ...]:
             condition = name, IsOneOf(column.drop_null())
             word_test(condition[1], column.type)  # once, and not by each thread
         terms.append(_KeyTerm(expression=_ANY, condition=condition, path=name, values=values))
-    return tuple(sorted(terms, key=lambda one: one.condition is None))  # the quick ones first
+    return tuple(sorted(terms, key=lambda term: term.condition is None))  # the quick ones first
 
 
 _ANY: Final = Literal(True, pa.bool_())

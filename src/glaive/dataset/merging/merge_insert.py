@@ -16,7 +16,7 @@ from glaive.format.fields import LanceSchema
 
 if TYPE_CHECKING:
     from glaive.dataset.commits.transactions import Transaction
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
 __all__ = ["MergeInsertBuilder"]
 
@@ -24,9 +24,9 @@ __all__ = ["MergeInsertBuilder"]
 class MergeInsertBuilder:
     """Says what a merge does; :meth:`execute` carries it out. Made by ``merge_insert``."""
 
-    def __init__(self, dataset: OpenedVersion, on: str | Iterable[str] | None = None) -> None:
+    def __init__(self, dataset: OpenDataset, on: str | Iterable[str] | None = None) -> None:
         self._dataset = dataset
-        self._clauses = MergeClauses(on=_keys(dataset.manifest.schema, on))
+        self._clauses = MergeClauses(on=_keys(dataset.opened.manifest.schema, on))
         self._retries = 10
         self._timeout = RETRY_TIMEOUT
 
@@ -170,9 +170,9 @@ class MergeInsertBuilder:
         from glaive.dataset.merging.rows import merge
         from glaive.dataset.merging.source import read_rows
 
-        operation, counts = merge(self._dataset, self._clauses, read_rows(data_obj, schema))
-        version = self._dataset.manifest.version
-        return Transaction(version, as_users_see_it(operation)), counts
+        opened = self._dataset.opened
+        operation, counts = merge(opened, self._clauses, read_rows(data_obj, schema))
+        return Transaction(opened.manifest.version, as_users_see_it(operation)), counts
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
         """The steps of the merge as text, the last one first; nothing is read or written.
@@ -191,7 +191,7 @@ class MergeInsertBuilder:
         """
         from glaive.dataset.merging.plan import explain
 
-        return explain(self._dataset, self._clauses, schema, verbose=verbose)
+        return explain(self._dataset.opened, self._clauses, schema, verbose=verbose)
 
     def analyze_plan(self, data_obj: object, *, schema: pa.Schema | None = None) -> str:
         """Carry the merge out without a commit; its steps, with rows, bytes and times.
@@ -201,7 +201,7 @@ class MergeInsertBuilder:
         from glaive.dataset.merging.plan import analyze
         from glaive.dataset.merging.source import read_rows
 
-        return analyze(self._dataset, self._clauses, read_rows(data_obj, schema))
+        return analyze(self._dataset.opened, self._clauses, read_rows(data_obj, schema))
 
 
 def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...
         return declared
     found = []
     for name in given:
-        alike = [one for one in schema.names if one.lower() == str(name).lower()]
+        alike = [column for column in schema.names if column.lower() == str(name).lower()]
         if name not in schema.names and len(alike) != 1:
             raise ColumnNotFoundError.among(str(name), schema.names, where="the dataset")
         found.append(name if name in schema.names else alike[0])

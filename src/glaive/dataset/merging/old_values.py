@@ -22,7 +22,7 @@ from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["bind_condition", "holds", "is_whole", "kept_columns", "padded_rows", "updated_rows"]
 
@@ -66,12 +66,12 @@ def _holds(
     dataset: OpenedVersion, bound: Filter, matches: Matches, rows: pa.Table
 ) -> NDArray[np.bool_]:
     needed = {path.split(".")[1] for path in bound.columns if path.startswith("target.")}
-    stored = sorted(needed - {one.name for one in _SYSTEM})
+    stored = sorted(needed - {field.name for field in _SYSTEM})
     old: Any = _take(dataset, stored, matches.addresses) if stored else None
     columns = {name: one_array(old.column(name)) for name in stored}
-    for one, numbers in zip(_SYSTEM, (matches.ids, matches.addresses), strict=True):
-        if one.name in needed:
-            columns[one.name] = number_array(numbers)
+    for field, numbers in zip(_SYSTEM, (matches.ids, matches.addresses), strict=True):
+        if field.name in needed:
+            columns[field.name] = number_array(numbers)
     used = sorted({path.split(".")[1] for path in bound.columns if path.startswith("source.")})
     new = take_rows(rows.select(used), matches.source)
     batch = pa.RecordBatch.from_arrays(
@@ -93,11 +93,11 @@ def _struct(columns: Mapping[str, Any], rows: int) -> Any:
 
 def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
     """Columns of which matched rows keep values: the source lacks them, or some members."""
-    given = {one.name: one.type for one in fits.to_arrow()}
+    given = {field.name: field.type for field in fits.to_arrow()}
     return [
-        one.name
-        for one in schema.to_arrow()
-        if one.name not in given or is_partial(given[one.name], one.type)
+        field.name
+        for field in schema.to_arrow()
+        if field.name not in given or is_partial(given[field.name], field.type)
     ]
 
 
@@ -117,7 +117,9 @@ def updated_rows(
     schema = dataset.manifest.schema
     whole = schema.to_arrow()
     missing = [name for name in schema.names if name not in fits.names]
-    partial = [one.name for one in new.schema if is_partial(one.type, whole.field(one.name).type)]
+    partial = [
+        field.name for field in new.schema if is_partial(field.type, whole.field(field.name).type)
+    ]
     if not (missing or partial):
         return new
     old = _take(dataset, [*missing, *partial], changed.addresses)

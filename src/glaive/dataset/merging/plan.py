@@ -14,13 +14,12 @@ from glaive.dataset.merging.old_values import bind_condition, is_whole, kept_col
 from glaive.dataset.merging.rows import merge
 from glaive.dataset.merging.source import check_source
 from glaive.expr.filters import bind_filter
-from glaive.io.stats import counters_of
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_searched
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["analyze", "explain"]
 
@@ -83,7 +82,7 @@ def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: pa.Table) -> 
     Times of steps are summed over threads, so that they may exceed the time of the whole.
     """
     plan = explain(dataset, clauses, source.schema, verbose=False)
-    meter, counters = Meter(), counters_of(dataset.store)
+    meter, counters = Meter(), dataset.store.counters
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
     _, counts = merge(dataset, clauses, source, meter)
     wall, cpu = perf_counter() - wall, process_time() - cpu

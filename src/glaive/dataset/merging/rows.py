@@ -31,7 +31,7 @@ from glaive.scan.metrics import Meter
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["merge"]
 
@@ -81,12 +81,12 @@ def merge(
         new = _written(dataset, clauses, fits, rows, changed, inserted)
     with meter.step("delete"):
         deleted = delete_rows(dataset, offsets_by_fragment(gone))
-    meter.count("files_written", sum(len(one.files) for one in new))
+    meter.count("files_written", sum(len(fragment.files) for fragment in new))
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
         new=tuple(new),
-        fields_touched=tuple(sorted(one.id for one in schema.walk())),
+        fields_touched=tuple(sorted(field.id for field in schema.walk())),
         inserted_rows=inserted_keys(schema, clauses, rows, inserted),
         affected=deleted.affected,
     )
@@ -132,7 +132,10 @@ def _gone(
         places = find_rows(dataset.snapshot, "indices", np.flatnonzero(gone))
         return places.addresses, count
     rows = rows_where(dataset, clauses.by_source_condition)
-    passing = [offsets.astype(np.uint64) + np.uint64(one << 32) for one, offsets in rows.items()]
+    passing = [
+        offsets.astype(np.uint64) + np.uint64(fragment_id << 32)
+        for fragment_id, offsets in rows.items()
+    ]
     found = np.concatenate([np.empty(0, np.uint64), *passing])
     others = np.setdiff1d(found, matches.addresses, assume_unique=True)
     return np.concatenate([changed.addresses, others]), len(others)
@@ -152,7 +155,7 @@ def _written(
     fresh = 0 if inserted is None else int(np.count_nonzero(inserted))
     if not used + fresh:
         return []
-    bases = [one.name or one.path for one in dataset.manifest.wire.base_paths]
+    bases = [base.name or base.path for base in dataset.manifest.wire.base_paths]
     options = clauses.options(bases)
     stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
     if not stable and is_whole(fits, schema):

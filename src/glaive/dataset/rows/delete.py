@@ -15,7 +15,7 @@ from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.table.operations.delete import Delete
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["delete_where", "truncate"]
 

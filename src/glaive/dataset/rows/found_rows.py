@@ -17,7 +17,7 @@ from glaive.table.deletions import add_deletions
 from glaive.table.protocol import Offsets
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["DeletedRows", "delete_rows", "offsets_by_fragment", "rows_where"]
 

@@ -16,7 +16,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.rowids import encode_row_ids
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["write_moved"]
 

@@ -12,7 +12,7 @@ from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
 __all__ = ["RETRY_TIMEOUT", "with_retries"]
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def with_retries(
-    dataset: OpenedVersion,
+    dataset: OpenDataset,
     change: Callable[[OpenedVersion], tuple[Manifest, R]],
     *,
     conflict_retries: int = 10,
@@ -34,7 +34,7 @@ def with_retries(
     Parameters
     ----------
     change
-        Called with a dataset at the version to be changed; commits once and returns the
+        Called with the version to be changed; commits once and returns the
         version that was made.
     conflict_retries
         How often it is done again when another writer changed the same rows.
@@ -55,7 +55,7 @@ def with_retries(
     if not isinstance(retry_timeout, timedelta):
         raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
     until = time.monotonic() + retry_timeout.total_seconds()
-    at = dataset
+    at = dataset.opened
     for attempt in range(conflict_retries + 1):
         wire = at.manifest.wire
         check_writable(
@@ -68,12 +68,12 @@ def with_retries(
                 raise
             if attempt == conflict_retries or time.monotonic() >= until:
                 raise CommitContentionError(
-                    f"{dataset.uri}: other writers changed the same rows at every one of "
+                    f"{at.uri}: other writers changed the same rows at every one of "
                     f"{attempt + 1} attempts, the last in version {error.version} "
                     f"({error.operation}). Nothing was changed; try again, or allow more "
                     "conflict_retries or a longer retry_timeout."
                 ) from error
-            at = dataset.at_latest()
+            at = at.at_latest()
         else:
             dataset.move_to(manifest)
             return result

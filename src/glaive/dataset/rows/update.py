@@ -31,7 +31,7 @@ from glaive.scan.views import Views
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["update_where"]
 

@@ -13,7 +13,7 @@ from glaive.table.refs import root_store
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = [
     "CleanupCandidateFile",
@@ -111,7 +111,7 @@ def explain(
         read_version=plan.read_version,
         stats=CleanupStats.of(plan),
         candidate_files=[
-            CleanupCandidateFile(one.path, one.kind, one.unverified, one.size) for one in shown
+            CleanupCandidateFile(file.path, file.kind, file.unverified, file.size) for file in shown
         ],
         candidate_files_truncated=include_files and len(shown) < len(plan.files),
         candidate_file_limit=max_files,
@@ -128,7 +128,7 @@ def _referenced_branches(
     branches = list_branches(root_store(dataset.store, own))
     mine = None if own is None else branches.get(own)  # a copy of a branch stands for itself
     chain = () if mine is None else mine.identifier
-    versions = [one.version for one in list_versions(dataset.store)]
+    versions = [location.version for location in list_versions(dataset.store)]
     kept = set(versions[len(versions) - (policy.retain_versions or 0) :])
     before = policy.before
     found = []
@@ -140,9 +140,9 @@ def _referenced_branches(
         asked = policy.versions is None or version in policy.versions
         if not asked or version in kept or version not in versions:
             continue
-        if dataset.checked_out(version).manifest.timestamp < before:
+        if dataset.at(version).manifest.timestamp < before:
             found.append(CleanupReferencedBranch(name, version))
-    return sorted(found, key=lambda one: (-one.referenced_version, one.name))
+    return sorted(found, key=lambda branch: (-branch.referenced_version, branch.name))
 
 
 def _plan(dataset: OpenedVersion, policy: CleanupPolicy) -> CleanupPlan:

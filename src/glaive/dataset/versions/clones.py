@@ -26,7 +26,7 @@ from glaive.table.registry import read_operation
 from glaive.table.root import access_of, open_root
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["clone_deep", "clone_shallow", "make_branch"]
 
@@ -101,9 +101,8 @@ def clone_shallow(
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     made = begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
     # Whoever clones a dataset allows the clone to lead to it.
-    given: Mapping[str, str] = getattr(source.store, "options", None) or {}
     named = DatasetBasePath(root_of_branch(source.store.uri, source.branch), is_dataset_root=True)
-    return naming(target, [named], given), made
+    return naming(target, [named], source.store.options), made
 
 
 def clone_deep(

@@ -21,7 +21,7 @@ from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["DatasetDelta", "compare_versions"]
 

@@ -10,7 +10,7 @@ from glaive.format.manifest import Manifest
 from glaive.table.operations.create_index import CreateIndex
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["drop_index"]
 
@@ -23,7 +23,7 @@ def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
     IndexNotFoundError
         There is no index of this name.
     """
-    gone = tuple(one for one in dataset.manifest.indices if one.name == name)
+    gone = tuple(entry for entry in dataset.manifest.indices if entry.name == name)
     if not gone:
         raise absent_index(dataset.manifest, name)
     return commit_operation(dataset, CreateIndex(removed=gone))

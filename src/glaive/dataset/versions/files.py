@@ -19,16 +19,15 @@ from glaive.errors import (
 )
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
-from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table.load import load_manifest, open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
-from glaive.table.root import open_root, plain_store
+from glaive.table.root import open_root
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["all_files", "drop_dataset", "migrate_manifest_names", "tracked_files"]
 
@@ -61,7 +60,7 @@ def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
     Files below base paths are not among them. As many requests as listing takes.
     """
     store = dataset.store
-    found = ((store.uri, one.path, one.size, one.modified) for one in store.walk(""))
+    found = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
     return _stream(_ALL, found)
 
 
@@ -78,7 +77,9 @@ def tracked_files(
     store = dataset.store
 
     def rows() -> Iterator[tuple[object, ...]]:
-        wanted = [one for one in list_versions(store) if one.version >= (min_version or 0)]
+        wanted = [
+            location for location in list_versions(store) if location.version >= (min_version or 0)
+        ]
         for done, location in enumerate(wanted, 1):
             manifest = load_manifest(store, location)
             yield (manifest.version, store.uri, location.path, "manifest")
@@ -105,12 +106,12 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     """Place, path and kind of the files of a version, but for its manifest."""
     bases = {base.id: GlaiveError.without_secrets(base.path) for base in manifest.wire.base_paths}
-    for one in files_of(manifest):
-        place = store.uri if one.base_id is None else bases.get(one.base_id, "")
-        if not one.is_folder:
-            yield place, one.path, f"{one.kind} file"
-        elif one.kind == "index" and one.base_id is None:
-            for meta in store.walk(one.path):
+    for file in files_of(manifest):
+        place = store.uri if file.base_id is None else bases.get(file.base_id, "")
+        if not file.is_folder:
+            yield place, file.path, f"{file.kind} file"
+        elif file.kind == "index" and file.base_id is None:
+            for meta in store.walk(file.path):
                 yield place, meta.path, "index file"
 
 
@@ -148,10 +149,8 @@ def drop_dataset(
         ) from error
     # Manifests go last: what was begun can be repeated.
     paths = [meta.path for meta in store.walk("")]
-    plain: Any = plain_store(store)
-    if hasattr(plain, "unfinished"):
-        paths += [meta.path for meta in plain.unfinished("")]
-    links = dict.fromkeys(plain.links("") if hasattr(plain, "links") else ())
+    paths += [meta.path for meta in store.unfinished("")]
+    links = dict.fromkeys(store.links(""))
     for link in links:
         paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
@@ -159,13 +158,12 @@ def drop_dataset(
     store.delete([path for path in files if path not in links])
     store.delete(list(links))
     forget_dataset(store)
-    if hasattr(plain, "remove_folders"):
-        plain.remove_folders()
+    store.remove_folders()
 
 
 def _files_behind(store: ObjectStore, link: str) -> list[str]:
     """Files of the dataset in a folder that a link leads to, as far as they may be deleted."""
-    reason = link_out(store, link)
+    reason = store.link_out(link)
     if reason is not None:
         _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
         return []
@@ -191,7 +189,7 @@ def migrate_manifest_names(store: ObjectStore) -> int:
         They lie behind a link that leads out of the root: nothing was renamed.
     """
     renamed = 0
-    reason = link_out(store, VERSIONS)
+    reason = store.link_out(VERSIONS)
     if reason is not None:
         raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
     for meta in list(store.list(VERSIONS)):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from glaive.dataset.versions.references import branch_of, resolve
 from glaive.errors import CommitError, OptionError
 from glaive.format.paths import manifest_path
-from glaive.io.deleting import link_out
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
@@ -19,7 +18,7 @@ from glaive.table.refs import TREE, branch_store, now, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenDataset
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class Tags:
 
     __slots__ = ("_dataset",)
 
-    def __init__(self, dataset: OpenedVersion) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     @property
@@ -96,7 +95,8 @@ class Tags:
         tags.delete_tag(self._root, tag)
 
     def _tag(self, reference: object) -> Tag:
-        found = resolve(self._dataset.store, self._dataset.manifest, reference)
+        opened = self._dataset.opened
+        found = resolve(opened.store, opened.manifest, reference)
         manifest = found.manifest
         path = manifest_path(manifest.version, manifest.scheme)
         made = now()
@@ -114,7 +114,7 @@ class Branches:
 
     __slots__ = ("_dataset",)
 
-    def __init__(self, dataset: OpenedVersion) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
     @property
@@ -170,7 +170,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
         )
     branches.delete_branch_file(root, branch)
     place = branch_store(root, branch)
-    reason = link_out(root, f"{TREE}/{branch}") or link_out(place, "")
+    reason = root.link_out(f"{TREE}/{branch}") or place.link_out("")
     if reason is not None:
         _logger.warning("the files of branch %r of %s are left: %s", branch, root.uri, reason)
         return
@@ -181,8 +181,9 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     place.delete([path for path in found if not path.startswith(below)] if below else found)
 
 
-def _root(dataset: OpenedVersion) -> ObjectStore:
-    return root_store(dataset.store, branch_of(dataset.manifest))
+def _root(dataset: OpenDataset) -> ObjectStore:
+    opened = dataset.opened
+    return root_store(opened.store, branch_of(opened.manifest))
 
 
 def _ordered(found: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:

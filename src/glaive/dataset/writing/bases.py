@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
-from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.operations.update_bases import UpdateBases
 from glaive.table.root import access_of, guarded
 
 if TYPE_CHECKING:
-    from glaive.dataset.opened import OpenedVersion
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["add_bases", "naming"]
 
@@ -24,10 +23,10 @@ def add_bases(
     dataset: OpenedVersion,
     bases: Sequence[DatasetBasePath],
     properties: Mapping[str, str] | None,
-) -> tuple[ObjectStore, Manifest]:
+) -> OpenedVersion:
     """Commit further base paths; those without an id are given one.
 
-    Returns the root that may lead to them, and the new version.
+    Returns the new version, whose root may lead to them.
 
     Raises
     ------
@@ -44,7 +43,7 @@ def add_bases(
         for base in bases
     )
     store = naming(dataset.store, bases)
-    return store, commit_operation(dataset, UpdateBases(new), properties=properties)
+    return dataset.at(commit_operation(dataset, UpdateBases(new), properties=properties), store)
 
 
 def naming(

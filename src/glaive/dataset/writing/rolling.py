@@ -18,7 +18,6 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import blob_folder, new_data_file_name
-from glaive.io.deleting import discard
 from glaive.io.new_files import NewFiles
 from glaive.io.store import ObjectStore
 
@@ -126,7 +125,7 @@ class RollingWriter:
             if any(map(has_blobs_v2, self.schema.fields)):
                 folders = [blob_folder(path) for path in paths]
                 paths += [one.path for folder in folders for one in place.store.walk(folder)]
-            discard(place.store, paths)
+            place.store.discard(paths)
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.fragments.metadata import FragmentMetadata
-from glaive.dataset.opened import OpenedVersion
 from glaive.dataset.opening import check_options
+from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import naming
 from glaive.dataset.writing.options import WriteOptions
@@ -31,7 +31,7 @@ __all__ = ["write_fragments"]
 
 def write_fragments(
     data: object,
-    dataset_uri: str | os.PathLike[str] | OpenedVersion,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
@@ -108,9 +108,9 @@ def write_fragments(
         target_bases=tuple(target_bases or ()),
         target_all_bases=bool(target_all_bases),
     )
-    opened = dataset_uri if isinstance(dataset_uri, OpenedVersion) else None
-    if isinstance(dataset_uri, OpenedVersion):
-        store = dataset_uri.store
+    opened = dataset_uri.opened if isinstance(dataset_uri, OpenDataset) else None
+    if isinstance(dataset_uri, OpenDataset):
+        store = dataset_uri.opened.store
     else:
         store = open_root(dataset_uri, storage_options)
     access = AccessPolicy.of(base_store_params, before=access_of(store))

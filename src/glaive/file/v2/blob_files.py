@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from glaive.errors import StoreError
 from glaive.format.paths import blob_file_path
-from glaive.io.deleting import discard
 from glaive.io.store import ObjectStore, Sink
 
 __all__ = ["BlobFiles"]
@@ -67,7 +66,7 @@ class BlobFiles:
             self._pack.abort()
             self._pack = None
         with suppress(StoreError):
-            discard(self._store, self._done)
+            self._store.discard(self._done)
 
     def _begin(self, number: int) -> Sink:
         path = blob_file_path(self._data_file, number)

@@ -36,7 +36,7 @@ from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
-from glaive.io.together import Together
+from glaive.io.read_many import JoinedObjects
 from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
@@ -86,7 +86,7 @@ Numbers = NDArray[np.int64]
 
 
 def read_small_files(
-    files: Together,
+    files: JoinedObjects,
     rows: Sequence[int],
     fields: Sequence[Field],
     column_of: Mapping[int, int],
@@ -202,7 +202,7 @@ class SmallBatch:
     footers: NDArray[Any]
 
     @classmethod
-    def of(cls, files: Together, rows: Sequence[int]) -> SmallBatch | None:
+    def of(cls, files: JoinedObjects, rows: Sequence[int]) -> SmallBatch | None:
         """Check the footers of the files."""
         raw, bases, sizes = files
         if min(sizes) < FileFooter.SIZE:

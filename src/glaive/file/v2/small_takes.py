@@ -22,7 +22,7 @@ from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.file.v2.small_files import NotAlikeError, SmallBatch, SmallPage, are_usual
 from glaive.format.field import Field
 from glaive.format.wire import DecodeError
-from glaive.io.together import Together
+from glaive.io.read_many import JoinedObjects
 from glaive.types import Where
 
 __all__ = ["take_small_files"]
@@ -33,7 +33,7 @@ Numbers = NDArray[np.int64]
 
 
 def take_small_files(
-    files: Together,
+    files: JoinedObjects,
     rows: Sequence[int],
     fields: Sequence[Field],
     column_of: Mapping[int, int],

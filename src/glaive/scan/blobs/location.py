@@ -25,7 +25,6 @@ from glaive.file.blob_references import BlobReference
 from glaive.format.blobs import DESCRIPTION, EXTERNAL, INLINE, OWN_FILE, PACKED_FILE
 from glaive.format.fragment import DataFile
 from glaive.format.paths import blob_file_path
-from glaive.io.deleting import file_link_out
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.snapshot import Snapshot
@@ -124,7 +123,7 @@ def refuse_links(places: Iterable[BlobPlace | None]) -> None:
     """
     files = {(one.store.uri, one.path): one.store for one in places if one and one.beside}
     for (_, path), store in files.items():
-        why = file_link_out(store, path)
+        why = store.file_link_out(path)
         if why is not None:
             raise AccessError(f"{store.full(path)} holds values of a blob column, but {why}")
 

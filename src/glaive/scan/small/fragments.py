@@ -22,7 +22,7 @@ from glaive.errors import CapacityError, StoreError
 from glaive.file.v2.small_files import MAX_BYTES, read_small_files
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
-from glaive.io.together import read_together
+from glaive.io.read_many import read_many
 from glaive.scan.filter.columns import Cells
 from glaive.scan.plan import FragmentRows, value_bytes
 from glaive.scan.system_columns import SystemColumns
@@ -137,7 +137,7 @@ class SmallFragments:
         """Chunks per field of the view, deleted rows included."""
         column_of = dict(zip(self.fields, self.column_indices, strict=True))
         try:
-            files = read_together(view.snapshot.store, self.paths, self.sizes)
+            files = read_many(view.snapshot.store, self.paths, self.sizes)
         except StoreError:
             files = None
         if files is None:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from glaive.errors import CapacityError, StoreError
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
-from glaive.io.local import LocalStore
-from glaive.io.together import read_together
+from glaive.io.read_many import read_many
 from glaive.scan.views import View
 
 __all__ = ["take_small"]
@@ -53,7 +52,7 @@ def take_small(view: View, fragment: Int64s, row: Int64s) -> list[tuple[Int64s, 
     if not projection.plain or projection.presented or projection.payloads:
         return []
     # Elsewhere requests wait for each other unless they are made side by side.
-    if not isinstance(snapshot.store, LocalStore):
+    if not snapshot.store.is_local:
         return []
     found, back = np.unique(fragment, return_inverse=True)
     if len(found) < _FEWEST:
@@ -106,7 +105,7 @@ def _read(
     entries = [wire.files[0] for _, wire in batch]
     paths = [data_file_path(one.path) for one in entries]
     try:
-        files = read_together(view.snapshot.store, paths, [one.file_size_bytes for one in entries])
+        files = read_many(view.snapshot.store, paths, [one.file_size_bytes for one in entries])
     except StoreError:
         files = None
     if files is None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from glaive.errors import OptionError
-from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestStore
 
@@ -39,9 +37,7 @@ def split_uri(uri: str) -> tuple[str, str | None]:
     return f"s3://{parts.netloc}{parts.path}", f"dynamodb://{tables[0]}"
 
 
-def choose(
-    given: ManifestStore | str, store: ObjectStore, options: Mapping[str, str]
-) -> ManifestStore:
+def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
     """The register that is meant.
 
     ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file,
@@ -62,7 +58,7 @@ def choose(
 
         if rest:
             return SqliteManifestStore(unquote(rest))
-        if isinstance(store, LocalStore):
+        if store.is_local:
             if store.is_link(SQLITE_NAME):
                 raise OptionError(
                     f"manifest_store: {store.full(SQLITE_NAME)} is a link, and what it leads to is "
@@ -77,7 +73,7 @@ def choose(
     if kind.lower() == "dynamodb" and rest:
         from glaive.table.manifest_store.dynamodb import DynamoManifestStore
 
-        return DynamoManifestStore(rest, options)
+        return DynamoManifestStore(rest, store.options)
     raise OptionError(
         f"manifest_store: unknown {given!r}; known are 'sqlite', 'sqlite:///path/file' and "
         "'dynamodb://table'"

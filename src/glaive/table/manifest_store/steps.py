@@ -19,7 +19,6 @@ from uuid import uuid4
 from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, parse_manifest_name
-from glaive.io.deleting import discard
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
@@ -51,7 +50,7 @@ def register(
     entry = ManifestEntry(version=version, path=staged, size=size)
     store.put(staged, data)
     if not _enter(store, register, entry):
-        discard(store, [staged])
+        store.discard([staged])
         return False
     try:
         _finish(store, register, entry, data)
@@ -116,7 +115,7 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
         return there.path == entry.path
     if failure is not None:
         with suppress(StoreError):
-            discard(store, [entry.path])
+            store.discard([entry.path])
         raise failure
     return False
 
@@ -164,7 +163,7 @@ def _finish(
     register.put_if_exists(
         store.uri, ManifestEntry(version=entry.version, path=final, size=entry.size)
     )
-    discard(store, [entry.path])
+    store.discard([entry.path])
 
 
 def _final(staged: str) -> str:

@@ -12,11 +12,15 @@ from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path
 from glaive.format.pb import table_pb2
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectMeta
-from glaive.table import recent
+from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.wrapped import WrappedStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import load_manifest, open_latest, open_version
+from glaive.table.manifest_cache import MANIFESTS, ManifestCache
+from glaive.table.manifest_store.protocol import ManifestEntry
+from glaive.table.manifest_store.sqlite import SqliteManifestStore
 from glaive.table.protocol import CommitOptions
+from glaive.table.root import guarded
 from glaive.table.versions import list_versions
 
 from .places import append, create
@@ -29,23 +33,30 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "table")
 
 
-@pytest.fixture
-def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Directories that are listed from now on."""
-    seen: list[str] = []
-    names, found = LocalStore.names, LocalStore.list
+class Listed(WrappedStore):
+    """A directory, and which folders of it were listed."""
 
-    def spied_names(self: LocalStore, prefix: str) -> Sequence[str]:
-        seen.append(prefix)
-        return names(self, prefix)
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.folders: list[str] = []
 
-    def spied_list(self: LocalStore, prefix: str) -> Iterator[ObjectMeta]:
-        seen.append(prefix)
-        return found(self, prefix)
+    def names(self, prefix: str) -> Sequence[str] | None:
+        self.folders.append(prefix)
+        return super().names(prefix)
 
-    monkeypatch.setattr(LocalStore, "names", spied_names)
-    monkeypatch.setattr(LocalStore, "list", spied_list)
-    return seen
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        self.folders.append(prefix)
+        return super().list(prefix)
+
+
+class AskedRegister(SqliteManifestStore):
+    """A register, and how often it was asked for the newest version."""
+
+    times = 0
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        self.times += 1
+        return super().latest(root)
 
 
 def test_the_version_just_made_is_not_parsed_again(store: LocalStore) -> None:
@@ -60,7 +71,7 @@ def test_a_manifest_that_is_kept_says_what_its_file_says(store: LocalStore) -> N
     for _ in range(3):
         base = commit_transaction(store, append(base), base=base)
     kept = open_latest(store)
-    recent.KNOWN.clear()
+    MANIFESTS.clear()
     read = open_latest(store)
     assert kept is base
     assert read is not kept
@@ -90,61 +101,81 @@ def test_other_bytes_under_the_same_name_are_read(store: LocalStore) -> None:
 def test_a_manifest_without_rows_of_its_fragments_is_read_again(store: LocalStore) -> None:
     base = create(store)
     made = commit_transaction(store, append(base, rows=0), base=base)
-    assert recent.recall(store.get(manifest_path(2)), made.where) is None
+    assert MANIFESTS.recall(store.get(manifest_path(2)), made.where) is None
 
 
-def test_large_manifests_are_not_kept(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "_MOST_BYTES", 10)
-    made = create(store)
-    assert open_latest(store) is not made
+@pytest.mark.parametrize(("most_bytes", "kept"), [(10, False), (10_000, True)])
+def test_large_manifests_are_not_kept(store: LocalStore, most_bytes: int, kept: bool) -> None:
+    create(store)
+    cache = ManifestCache(most_bytes=most_bytes)
+    assert (open_latest(store, cache=cache) is open_latest(store, cache=cache)) == kept
 
 
 def test_few_datasets_are_kept_and_the_last_ones(tmp_path: Path) -> None:
     stores = [LocalStore(tmp_path / str(number)) for number in range(6)]
-    made = [create(one) for one in stores]
-    assert len(recent.KNOWN) <= recent.MOST
-    kept = [open_latest(one) is it for one, it in zip(stores[-4:], made[-4:], strict=True)]
+    made = [create(store) for store in stores]
+    kept = [open_latest(stores[at]) is made[at] for at in (2, 3, 4, 5)]
     assert kept == [True] * 4
     assert open_latest(stores[0]) is not made[0]
+    cache = ManifestCache(most_datasets=1)
+    first = open_latest(stores[0], cache=cache)
+    assert open_latest(stores[0], cache=cache) is first
+    open_latest(stores[1], cache=cache)
+    assert open_latest(stores[0], cache=cache) is not first
 
 
 class TestFollowing:
     @pytest.mark.parametrize("options", [CommitOptions(), V1], ids=["V2", "V1"])
     def test_a_version_known_a_moment_ago_needs_no_listing(
-        self,
-        store: LocalStore,
-        listings: list[str],
-        options: CommitOptions,
-        monkeypatch: pytest.MonkeyPatch,
+        self, store: LocalStore, options: CommitOptions
     ) -> None:
-        monkeypatch.setattr(recent, "_FRESH_SECONDS", 3600.0)  # however slow the machine is
-        made = create(store, options=options)
-        listings.clear()
-        assert open_latest(store, to_follow=True) is made
-        assert listings == []
+        create(store, options=options)
+        cache = ManifestCache(fresh_seconds=3600.0)  # however slow the machine is
+        known, listed = open_latest(store, cache=cache), Listed(store)
+        assert open_latest(listed, to_follow=True, cache=cache) is known
+        assert listed.folders == []
 
-    def test_opening_for_reading_lists_always(self, store: LocalStore, listings: list[str]) -> None:
-        create(store)
-        listings.clear()
-        open_latest(store)
-        assert listings == [VERSIONS]
+    def test_the_version_just_made_needs_no_listing(self, store: LocalStore) -> None:
+        base = create(store)
+        for _ in range(20):  # a machine may stand still for a second, not each time
+            base, listed = commit_transaction(store, append(base), base=base), Listed(store)
+            assert open_latest(listed, to_follow=True) is base
+            if not listed.folders:
+                return
+        pytest.fail("the directory was listed each time")
 
-    def test_a_second_later_the_directory_is_listed(
-        self, store: LocalStore, listings: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_opening_for_reading_lists_always(self, store: LocalStore) -> None:
         create(store)
-        listings.clear()
-        monkeypatch.setattr(recent, "_FRESH_SECONDS", -1.0)
-        assert open_latest(store, to_follow=True).version == 1
-        assert listings == [VERSIONS]
+        listed = Listed(store)
+        open_latest(listed)
+        assert listed.folders == [VERSIONS]
+
+    def test_a_second_later_the_directory_is_listed(self, store: LocalStore) -> None:
+        create(store)
+        cache = ManifestCache(fresh_seconds=-1.0)
+        open_latest(store, cache=cache)
+        listed = Listed(store)
+        assert open_latest(listed, to_follow=True, cache=cache).version == 1
+        assert listed.folders == [VERSIONS]
 
     def test_versions_of_others_are_seen(self, store: LocalStore) -> None:
-        base = create(store)
-        known = dict(recent.KNOWN)
-        for _ in range(3):
+        base, cache = create(store), ManifestCache()
+        open_latest(store, cache=cache)
+        for _ in range(3):  # by another process, whose cache is its own
             base = commit_transaction(store, append(base), base=base)
-        recent.KNOWN.update(known)  # as if another process had made them
-        assert open_latest(store, to_follow=True).version == 4
+        assert open_latest(store, to_follow=True, cache=cache).version == 4
+
+    def test_where_versions_are_registered_the_directory_does_not_tell(
+        self, store: LocalStore
+    ) -> None:
+        register = AskedRegister(store.full("manifests.sqlite"))
+        root = guarded(store, manifest_store=register)
+        create(root)
+        cache = ManifestCache(fresh_seconds=3600.0)
+        open_latest(root, cache=cache)
+        asked = register.times
+        assert open_latest(root, to_follow=True, cache=cache).version == 1
+        assert register.times > asked
 
     def test_a_version_that_is_gone_is_looked_for(self, store: LocalStore) -> None:
         base = create(store)
@@ -155,14 +186,13 @@ class TestFollowing:
     def test_versions_cleaned_up_meanwhile_are_no_gap_to_write_into(
         self, store: LocalStore
     ) -> None:
-        base = create(store)
-        known = dict(recent.KNOWN)
-        for _ in range(3):
+        base, cache = create(store), ManifestCache()
+        open_latest(store, cache=cache)
+        for _ in range(3):  # by another process, whose cache is its own
             base = commit_transaction(store, append(base), base=base)
         store.delete([manifest_path(2), manifest_path(3)])
-        recent.KNOWN.update(known)  # as if another process had done all that
         store.rewrite(HINT, b'{"version":1}')  # and the hint came late
-        found = open_latest(store, to_follow=True)
+        found = open_latest(store, to_follow=True, cache=cache)
         assert found.version == 4
         commit_transaction(store, append(found), base=found)
         assert [one.version for one in list_versions(store)] == [1, 4, 5]
@@ -180,13 +210,13 @@ class TestFollowing:
 
     def test_a_directory_that_cannot_be_looked_at_is_not_known(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"no directory")
-        assert recent.state_of(LocalStore(tmp_path / "file")) is None
-        assert recent.newest_known(f"{tmp_path}/file/{VERSIONS}", None) is None
+        assert LocalStore(tmp_path / "file").folder_state(VERSIONS) is None
+        assert ManifestCache().newest(f"{tmp_path}/file/{VERSIONS}", None) is None
 
 
 def test_versions_by_number_are_not_kept(store: LocalStore) -> None:
     made = create(store)
-    recent.KNOWN.clear()
+    MANIFESTS.clear()
     (location,) = list_versions(store)
     assert load_manifest(store, location) is not load_manifest(store, location)
     assert load_manifest(store, location).wire == made.wire

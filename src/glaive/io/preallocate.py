@@ -1,8 +1,8 @@
-"""Reserve disk blocks ahead of writing, where the system can.
+"""Preallocate disk blocks ahead of writing, where the system can.
 
-Writing into reserved blocks costs about a third less processor time than growing the file
+Writing into preallocated blocks costs about a third less processor time than growing the file
 with every write. Only Linux has the call without a slow emulation, so elsewhere nothing is
-reserved.
+preallocated.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import ctypes
 import os
 import sys
 
-__all__ = ["STEP", "release", "reserve"]
+__all__ = ["PREALLOCATED_BYTES", "preallocate", "release"]
 
-STEP = 32 * 1024 * 1024
-"""Bytes reserved at a time; what is not used is given back when the file is finished."""
+PREALLOCATED_BYTES = 32 * 1024 * 1024
+"""Bytes preallocated at a time; what is not used is given back when the file is finished."""
 
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file does not look larger than it is
 
@@ -32,10 +32,10 @@ def _load() -> ctypes.CDLL | None:
 _libc = _load()
 
 
-def reserve(fd: int, start: int, size: int) -> int:
-    """Reserve ``size`` bytes from ``start`` on; returns where the reserved part ends.
+def preallocate(fd: int, start: int, size: int) -> int:
+    """Preallocate ``size`` bytes from ``start`` on; returns where the preallocated part ends.
 
-    Returns ``start`` when the file system cannot reserve or has no room: the write that
+    Returns ``start`` when the file system cannot, or has no space left: the write that
     follows then reports what is wrong, if anything is.
     """
     if _libc is None or _libc.fallocate(fd, _KEEP_SIZE, start, size) != 0:
@@ -44,5 +44,5 @@ def reserve(fd: int, start: int, size: int) -> int:
 
 
 def release(fd: int, size: int) -> None:
-    """Give back what was reserved behind the first ``size`` bytes."""
+    """Give back what was preallocated behind the first ``size`` bytes."""
     os.ftruncate(fd, size)

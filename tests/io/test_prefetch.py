@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from glaive.io.advised import AdvisedReader, AdvisedStore
 from glaive.io.local import LocalStore
+from glaive.io.prefetch import PrefetchingReader, PrefetchingStore
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
@@ -14,10 +14,10 @@ CONTENT = bytes(range(256)) * 4096
 
 
 def test_ranges_are_views_of_the_map_without_saying_so(tmp_path: Path) -> None:
-    store = AdvisedStore(LocalStore(tmp_path))
+    store = PrefetchingStore(LocalStore(tmp_path))
     store.put("x", [CONTENT])
     reader = store.open("x")
-    assert isinstance(reader, AdvisedReader)
+    assert isinstance(reader, PrefetchingReader)
     assert isinstance(reader, RangeReader)
     assert not reader.mapped
     asked = [ByteRange(500_000, 100), ByteRange(3, 0), ByteRange(1, 9000)]
@@ -30,7 +30,7 @@ def test_ranges_are_views_of_the_map_without_saying_so(tmp_path: Path) -> None:
 
 
 def test_all_else_is_passed_on(tmp_path: Path) -> None:
-    store = AdvisedStore(LocalStore(tmp_path))
+    store = PrefetchingStore(LocalStore(tmp_path))
     assert isinstance(store, ObjectStore)
     sink = store.create("a/x")
     sink.write([b"1"])
@@ -46,7 +46,7 @@ def test_all_else_is_passed_on(tmp_path: Path) -> None:
 def test_other_stores_keep_their_readers() -> None:
     inner = open_store("memory://advised")
     inner.put("x", [CONTENT])
-    assert not isinstance(AdvisedStore(inner).open("x"), AdvisedReader)
+    assert not isinstance(PrefetchingStore(inner).open("x"), PrefetchingReader)
 
 
 def test_a_file_just_written_is_in_memory(tmp_path: Path) -> None:

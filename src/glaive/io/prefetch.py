@@ -1,4 +1,4 @@
-"""Mapped files read as if by requests: what is wanted is announced before it is touched.
+"""Mapped files read as if by requests: what is wanted is prefetched before it is touched.
 
 Touching a cold map reads one page at a time and waits for each. A reader from here is told
 all ranges of a step at once, as one of an object store is, and has the kernel read them side
@@ -12,22 +12,22 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from glaive.io.forwarding import ForwardingStore
 from glaive.io.mapped import MappedReader
 from glaive.io.mapping import Advice
 from glaive.io.ranges import coalesce
 from glaive.io.store import RangeReader
+from glaive.io.wrapped import WrappedStore
 from glaive.types import ByteRange
 
-__all__ = ["AdvisedReader", "AdvisedStore"]
+__all__ = ["PrefetchingReader", "PrefetchingStore"]
 
 _GAP = 16 * 1024
 """Bytes between two ranges that are read rather than asked for apart: a disk reads them sooner."""
 _AT_ONCE = 1 << 30
-"""Bytes announced with one call, at most."""
+"""Bytes prefetched with one call, at most."""
 
 
-class AdvisedReader:
+class PrefetchingReader:
     """A mapped file that says it is not, so that it is told what is wanted."""
 
     __slots__ = ("_inner",)
@@ -52,7 +52,7 @@ class AdvisedReader:
         return self._inner.tail(size)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
-        """Announce all ranges, then return a view of each."""
+        """Prefetch all ranges, then return a view of each."""
         buffers = self._inner.read(ranges)
         joined = coalesce(ranges, max_gap=_GAP, max_request=_AT_ONCE)
         self._inner.announce(joined.requests)
@@ -71,12 +71,12 @@ class AdvisedReader:
         self._inner.close()
 
 
-class AdvisedStore(ForwardingStore):
-    """A store whose mapped files are opened as :class:`AdvisedReader`; else the store itself."""
+class PrefetchingStore(WrappedStore):
+    """A store whose mapped files are opened as :class:`PrefetchingReader`."""
 
     __slots__ = ()
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        """Open, announcing what is read if the file is mapped."""
+        """Open; what is read of a mapped file is prefetched."""
         reader = super().open(path, size=size)
-        return AdvisedReader(reader) if isinstance(reader, MappedReader) else reader
+        return PrefetchingReader(reader) if isinstance(reader, MappedReader) else reader

@@ -1,0 +1,117 @@
+"""One opened version of a dataset: the value that this layer's functions take.
+
+``LanceDataset`` holds one and replaces it when it moves. What belongs to a dataset as it moves,
+its tags for instance, holds the dataset, of which it needs no more than :class:`OpenDataset` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from glaive.dataset.versions.history import find_version
+from glaive.dataset.versions.references import Referenced
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.views import Views
+from glaive.table.load import open_latest
+
+__all__ = ["OpenDataset", "OpenedVersion"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedVersion:
+    """A version of a dataset, ready to be read. It never changes; safe to share between threads.
+
+    Parameters
+    ----------
+    views
+        Its manifest, store and session, and what was seen of its files.
+    uri
+        Where the dataset lies, as it was opened.
+    storage_options
+        Options of the object store, as they were given.
+    scan_defaults
+        Options that scans have unless they say otherwise.
+    """
+
+    views: Views
+    uri: str
+    storage_options: Mapping[str, str] | None
+    scan_defaults: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        store: ObjectStore,
+        manifest: Manifest,
+        *,
+        uri: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        session: Session | None = None,
+        scan_defaults: Mapping[str, Any] | None = None,
+    ) -> OpenedVersion:
+        """The version that a manifest describes; nothing is read."""
+        views = Views(Snapshot(store, manifest, Session() if session is None else session))
+        place = store.uri if uri is None else uri
+        return cls(views, place, storage_options, dict(scan_defaults or {}))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version without what scans have seen of it."""
+        return self.views.snapshot
+
+    @property
+    def store(self) -> ObjectStore:
+        """The root of the dataset."""
+        return self.views.snapshot.store
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the version consists of."""
+        return self.views.snapshot.manifest
+
+    @property
+    def session(self) -> Session:
+        """The cache of opened files."""
+        return self.views.snapshot.session
+
+    def at(self, version: int | Manifest, store: ObjectStore | None = None) -> OpenedVersion:
+        """Another version of this branch, with the same opened files.
+
+        Parameters
+        ----------
+        version
+            Its number, or its manifest, which is then not read.
+        store
+            A root that may lead to more places than this one.
+        """
+        if isinstance(version, int):
+            version = find_version(self.store, version, self.manifest.scheme)
+        root = self.store if store is None else store
+        return replace(self, views=Views(Snapshot(root, version, self.session)))
+
+    def at_latest(self) -> OpenedVersion:
+        """The newest version of this branch."""
+        return self.at(open_latest(self.store))
+
+    def at_reference(self, found: Referenced) -> OpenedVersion:
+        """A version that was named; one of another branch lies elsewhere."""
+        if found.store is self.store:
+            return self.at(found.manifest)
+        return replace(self.at(found.manifest, found.store), uri=found.store.uri)
+
+
+@runtime_checkable
+class OpenDataset(Protocol):
+    """A dataset that is open at a version, and can be moved to another one."""
+
+    @property
+    def opened(self) -> OpenedVersion:
+        """The version it is at."""
+
+    def move_to(self, manifest: Manifest) -> None:
+        """Move it to another version of the same branch."""

@@ -1,0 +1,60 @@
+"""Whole objects read into one piece of memory, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.io.store import ObjectStore
+
+__all__ = ["JoinedObjects", "join_objects", "read_many"]
+
+_ALIGNMENT = 64
+_ZEROS = bytes(_ALIGNMENT)
+
+
+class JoinedObjects(NamedTuple):
+    """Objects in ``data``: number ``i`` has ``sizes[i]`` bytes from ``starts[i]`` on.
+
+    Each begins at a multiple of 64 bytes.
+    """
+
+    data: pa.Buffer
+    starts: list[int]
+    sizes: list[int]
+
+
+def read_many(
+    store: ObjectStore, paths: Sequence[str], sizes: Sequence[int]
+) -> JoinedObjects | None:
+    """Read objects of known sizes, in bytes. A request for each.
+
+    ``None`` when an object has another size.
+
+    Raises
+    ------
+    StoreError
+        An object cannot be read.
+    """
+    *starts, end = accumulate([size + -size % _ALIGNMENT for size in sizes], initial=0)
+    data = pa.allocate_buffer(end)
+    memory = memoryview(np.frombuffer(data, np.uint8))  # type: ignore[call-overload]  # a buffer
+    for path, start, size in zip(paths, starts, sizes, strict=True):
+        if store.get_into(path, memory[start : start + size]) != size:
+            return None
+        memory[start + size : start + size + -size % _ALIGNMENT] = _ZEROS[: -size % _ALIGNMENT]
+    return JoinedObjects(data, starts, list(sizes))
+
+
+def join_objects(objects: Sequence[pa.Buffer]) -> JoinedObjects:
+    """The same of what is in memory already."""
+    sizes = [data.size for data in objects]
+    *starts, _ = accumulate([size + -size % _ALIGNMENT for size in sizes], initial=0)
+    pieces: list[pa.Buffer | bytes] = []
+    for data, size in zip(objects, sizes, strict=True):
+        pieces += (data, _ZEROS[: -size % _ALIGNMENT])
+    return JoinedObjects(pa.py_buffer(b"".join(pieces)), starts, sizes)

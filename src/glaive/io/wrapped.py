@@ -1,0 +1,112 @@
+"""A store around another one: what those that change one thing about a store have in common."""
+
+# ruff: noqa: D102  # ObjectStore says what each method does
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from glaive.io.stats import IoCounters
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+
+__all__ = ["WrappedStore"]
+
+
+class WrappedStore(ObjectStore):
+    """A store around another. What is not overridden is that of the inner store."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self.inner.options
+
+    @property
+    def secret(self) -> str:
+        return self.inner.secret
+
+    @property
+    def counters(self) -> IoCounters:
+        return self.inner.counters
+
+    @property
+    def is_local(self) -> bool:
+        return self.inner.is_local
+
+    def full(self, path: str) -> str:
+        return self.inner.full(path)
+
+    def open(self, path: str, *, size: int | None = None) -> RangeReader:
+        return self.inner.open(path, size=size)
+
+    def get(self, path: str) -> pa.Buffer:
+        return self.inner.get(path)
+
+    def get_into(self, path: str, target: memoryview) -> int:
+        return self.inner.get_into(path, target)
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        self.inner.put(path, data, mode=mode)
+
+    def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
+        self.inner.put_new(path, data)
+
+    def rewrite(self, path: str, data: bytes) -> bool:
+        return self.inner.rewrite(path, data)
+
+    def create(self, path: str) -> Sink:
+        return self.inner.create(path)
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return self.inner.list(prefix)
+
+    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        return self.inner.walk(prefix)
+
+    def names(self, prefix: str) -> Sequence[str] | None:
+        return self.inner.names(prefix)
+
+    def folder_state(self, prefix: str) -> tuple[int, ...] | None:
+        return self.inner.folder_state(prefix)
+
+    def below(self, path: str) -> ObjectStore | None:
+        return self.inner.below(path)
+
+    def head(self, path: str) -> ObjectMeta:
+        return self.inner.head(path)
+
+    def is_free(self, path: str) -> bool:
+        return self.inner.is_free(path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.inner.delete(paths)
+
+    def discard(self, paths: Sequence[str]) -> None:
+        self.inner.discard(paths)
+
+    def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
+        return self.inner.unfinished(prefix)
+
+    def remove_unfinished(self, path: str) -> bool:
+        return self.inner.remove_unfinished(path)
+
+    def remove_folders(self) -> None:
+        self.inner.remove_folders()
+
+    def links(self, prefix: str) -> Iterator[str]:
+        return self.inner.links(prefix)
+
+    def is_link(self, path: str) -> bool:
+        return self.inner.is_link(path)
+
+    def link_out(self, folder: str) -> str | None:
+        return self.inner.link_out(folder)
