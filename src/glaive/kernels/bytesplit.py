@@ -48,6 +48,19 @@ def join_bytes(
 ) -> pa.Buffer:
     """Put the values of chunks together; chunk ``i`` has ``counts[i]`` values.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts
+        ``int64`` of shape ``(chunks,)``: the first byte of each chunk.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    word_bits
+        Width of a value: a multiple of 8.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -80,6 +93,21 @@ def take_bytes(
     where: object,
 ) -> pa.Buffer:
     """Put together value ``index[i]`` of chunk ``chunk[i]`` for every i.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts
+        ``int64`` of shape ``(chunks,)``: the first byte of each chunk.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    chunk, index
+        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+    word_bits
+        Width of a value: a multiple of 8.
+    where
+        File, column and page, for messages.
 
     Raises
     ------

@@ -22,6 +22,17 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
 
     Bits are numbered from the least significant on; bits behind the last are 0.
 
+    Parameters
+    ----------
+    data
+        Memory of all pieces.
+    starts
+        ``int64`` of shape ``(pieces,)``: the byte in which each piece begins.
+    counts
+        ``int64`` of shape ``(pieces,)``: bits of each piece.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -69,6 +80,20 @@ def take_flat(
 
     Chunk ``c`` is ``data[starts[c] : starts[c] + sizes[c]]``, in bytes.
     ``bits`` is 1 (the result is packed, too) or a multiple of 8. Checks only what it touches.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    chunk, index
+        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+    bits
+        Width of a value: 1, with a packed result, or a multiple of 8.
+    where
+        File, column and page, for messages.
 
     Raises
     ------

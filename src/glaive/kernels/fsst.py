@@ -60,6 +60,22 @@ def decode_chunks(
 ) -> Strings:
     """Decode chunks of encoded values; see ``unpack_variable`` for their form.
 
+    Parameters
+    ----------
+    table
+        Symbols of all chunks.
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError

@@ -65,6 +65,24 @@ def search_chunks(
 
     None when a chunk is too large to be searched at once.
 
+    Parameters
+    ----------
+    table
+        Symbols of all chunks.
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    test
+        The pieces of text to be found, and where.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError

@@ -139,6 +139,24 @@ def keep_inline(
 
     Other parameters are those of :func:`glaive.kernels.bitpack.unpack_inline`.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    word_bits
+        Width of a value: 8, 16, 32 or 64.
+    low
+        Which value of the chunks the first row is.
+    gone
+        Deleted rows, counted from the first one.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError

@@ -52,6 +52,20 @@ def unpack_variable(
     Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``: ``counts[i] + 1`` offsets from
     the start of the chunk, then bytes. One chunk is returned without a copy.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -76,6 +90,20 @@ def unpack_blocks(
     """Join the values of blocks: offset width in bits, position of the bytes, offsets, bytes.
 
     One block is returned without a copy.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -222,6 +250,22 @@ def take_variable(
     where: Where,
 ) -> Strings:
     """Read value ``index[i]`` of chunk ``chunk[i]`` for every i, and no other.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    chunk, index
+        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
