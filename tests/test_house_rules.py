@@ -208,6 +208,28 @@ def test_nothing_asks_which_format_version_it_is() -> None:
     assert not found, f"ask the profile for the permission instead: {found}"
 
 
+EXPRESSIONS = sorted((PACKAGE / "expr").rglob("*.py"))
+NO_ROWS = {"expr/constant_list.py": "the constants of an IN list"}
+"""Where expressions make Python values of arrays that have no row each, and what these are."""
+
+
+def test_expressions_step_from_row_to_row_in_one_place() -> None:
+    lists = {
+        path.relative_to(PACKAGE).as_posix(): path
+        for path in EXPRESSIONS
+        if "to_pylist" in called(parse(path))
+    }
+    assert set(lists) == {"expr/rows.py", *NO_ROWS}, "call map_rows of expr/rows.py"
+
+
+@pytest.mark.parametrize("path", EXPRESSIONS, ids=name_of)
+def test_what_steps_from_row_to_row_says_so(path: Path) -> None:
+    tree = parse(path)
+    steps = called(tree) & {"map_rows", "row_values"}
+    words = " ".join((ast.get_docstring(tree) or "").lower().split())
+    assert not steps or "row by row" in words or path.stem == "rows"
+
+
 @pytest.mark.parametrize(
     ("registry", "page"),
     [

@@ -124,7 +124,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("a like 'x'", "LIKE compares texts, not int and string"),
         ("a[1] = 1", "int has no elements"),
         ("s.x = 1", "string has no members"),
-        ("l['x'] = 1", "subscripted by a whole number, not string"),
+        ("l['x'] = 1", "subscripted by an integer, not string"),
         ("-s = 's'", "minus needs a number with a sign"),
         ("a = cast('x' as int)", "'x' is no int32; TRY_CAST gives null"),
         ("[1, 'a'] = l", "a list of bigint and string"),
@@ -233,7 +233,9 @@ def test_values_of_any_type() -> None:
     assert (doubled.type, doubled.columns) == (pa.int64(), ("a",))
     assert doubled.evaluate(BATCH).to_pylist() == [3, 5, 7, None]
     assert bind_value("'k'", SCHEMA).evaluate(BATCH).to_pylist() == ["k"] * 4
-    assert bind_value("a > 2.5", SCHEMA).evaluate(BATCH).to_pylist() == [False, False, True, None]
+    above = bind_value("CAST(a AS double) > 2.5", SCHEMA)
+    assert above.evaluate(BATCH).to_pylist() == [False, False, True, None]
+    assert bind_value("array_length([a, 1])", SCHEMA).evaluate(BATCH).to_pylist() == [2] * 4
     assert bind_value("dic", SCHEMA).evaluate(BATCH).to_pylist() == ["u", "v", None, "u"]
 
 
@@ -297,6 +299,7 @@ def test_views_halves_and_vectors(text: str, kept: list[int]) -> None:
         ((pc.field("a") == 1) | ~(pc.field("b") == False), [0, 3]),  # noqa: E712  # an expression
         (pc.field("a").isin([1, 3]), [0, 2]),
         (pc.field("a").is_null(), [3]),
+        (pc.Expression._call("is_null", [pc.field("a")]), [3]),  # noqa: SLF001  # without options
         (pc.field("x").is_null(nan_is_null=True), [2, 3]),
         (pc.field("m", "x") == 4, [3]),
         (pc.field("a").cast("float64") > 1.5, [1, 2]),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import number_array
 from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
 from glaive.arrow.dictionaries import concat_arrays, decoded
+from glaive.arrow.views import without_views
 from glaive.errors import CapacityError
 
 __all__ = ["decode_large", "join_batches", "join_column", "join_large", "one_array", "take_rows"]
@@ -117,6 +118,9 @@ def _large_type(kind: Any) -> Any:
 
 def _take_chunks(column: Any, positions: Int64s, times: int) -> Any:
     """Rows of a column; none is there more than ``times``."""
+    plain = without_views(column.type)
+    if plain != column.type:
+        return _take_chunks(column.cast(plain), positions, times).cast(column.type)
     whole = sum(map(weight, column.chunks))
     if whole * times <= MAX_OFFSET:
         return _taken(column, positions)

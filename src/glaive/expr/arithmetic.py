@@ -1,7 +1,8 @@
 """Arithmetic on arrays of one type.
 
-Whole numbers wrap around as in the reference implementation; dividing one by zero is an error,
-dividing a float by zero is not. Quotients are cut towards zero.
+Integers wrap around as in the reference implementation; dividing one by zero is an error,
+and so is a quotient that has no place in the type. Dividing a float by zero is none. Quotients
+are cut towards zero. Decimals whose digits Arrow has no room for are computed row by row.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import pyarrow.compute as pc
 
 from glaive.arrow.capacity import too_large
 from glaive.errors import FilterError
-from glaive.expr.repeat import repeat
+from glaive.expr.intervals import moved
+from glaive.expr.rows import repeat, row_values
 from glaive.expr.sizes import bytes_of, reserve
 
 __all__ = ["combine", "negative"]
@@ -38,11 +40,15 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
     Raises
     ------
     FilterError
-        A whole number or a decimal is divided by zero, or a decimal or a time is too large.
+        An integer or a decimal is divided by zero, or a decimal or a time is too large.
     """
+    types = pa.types
+    if types.is_interval(left.type):
+        left, right = right, left
     left = _full(left, rows)
     kind = left.type
-    types = pa.types
+    if types.is_interval(right.type):
+        return moved(left, right, 1 if op == "+" else -1)
     if isinstance(right, pa.Scalar):
         found = _by_constant(op, left, right)
         if found is not None:
@@ -69,12 +75,10 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
 
 
 def negative(array: Any) -> Any:
-    """Minus; the most negative whole number stays itself."""
+    """Minus; the most negative integer stays itself."""
     kind = array.type
     if pa.types.is_floating(kind) and kind.bit_width == 16:
         return pa.array(-_numbers(array), kind, mask=_nulls(array))
-    if pa.types.is_duration(kind):
-        return negative(array.view(pa.int64())).view(kind)
     if pa.types.is_null(kind):
         return array
     return pc.negate(array)
@@ -107,13 +111,14 @@ def _whole(op: str, left: Any, right: Any) -> Any:
     zero = by == 0
     if np.any(zero if nulls is None else zero & ~nulls):
         raise FilterError(f"division by zero: {op} on {left.type}")
-    # By -1, the most negative number has no quotient in its type: it wraps.
-    special = zero | (by == by.dtype.type(-1)) if by.dtype.kind == "i" else zero
-    by = np.where(special, by.dtype.type(1), by)
+    if by.dtype.kind == "i":
+        # By -1, the most negative number has no quotient in its type, and the rest 0.
+        outside = (by == -1) & (over == np.iinfo(over.dtype).min)
+        if op == "/" and np.any(outside):
+            raise FilterError(f"a quotient does not fit {left.type}: {left.type} / -1")
+        zero = zero | outside
+    by = np.where(zero, by.dtype.type(1), by)
     found = np.fmod(over, by) if op == "%" else _cut(over, by)
-    if op == "/":
-        with np.errstate(over="ignore"):
-            found = np.where(special, np.subtract(over.dtype.type(0), over), found)
     return pa.array(found, left.type, mask=nulls)
 
 
@@ -168,16 +173,23 @@ def _shifted(op: str, left: Any, right: Any) -> Any:
 
 def _times(op: str, left: Any, right: Any) -> Any:
     types = pa.types
-    if types.is_integer(left.type):
+    if types.is_integer(left.type) or types.is_time(left.type):
         left, right = right, left
     kind = left.type
     if types.is_date(kind) and right.type == kind:
         raw = pc.subtract(_raw(left), _raw(right))
         return pc.divide(raw, _DAY_MS) if types.is_date64(kind) else raw
     if types.is_date(kind):
-        days = pc.multiply_checked(right, 1 if types.is_date32(kind) else _DAY_MS)
-        moved = (pc.add_checked if op == "+" else pc.subtract_checked)(_raw(left), days)
-        return moved.cast(pa.int32()).cast(kind) if types.is_date32(kind) else moved.cast(kind)
+        # Of a number of days 32 bits count; a date beyond those of the type is an error.
+        days = right.cast(pa.int32(), safe=False).cast(pa.int64())
+        if types.is_date64(kind):
+            days = pc.multiply(days, _DAY_MS)
+        moved = (pc.add if op == "+" else pc.subtract)(_raw(left), days)
+        if types.is_date32(kind):
+            return moved.cast(pa.int32()).cast(kind)
+        return moved.cast(kind)
+    if types.is_time(right.type):
+        right = right.cast(pa.int64()).cast(pa.duration("ns"))
     return (pc.add_checked if op == "+" else pc.subtract_checked)(left, right)
 
 
@@ -198,21 +210,22 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
             return made
     compute = _EXACT[op]
     scales = left.type.scale, right.type.scale
-    found = [
-        None
-        if a is None or b is None
-        else compute(_unscaled(a, scales[0]), _unscaled(b, scales[1]), *scales, kind.scale)
-        for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
-    ]
+
+    def computed(over: Decimal, by: Decimal) -> int:
+        first, second = _unscaled(over, scales[0]), _unscaled(by, scales[1])
+        made: int = compute(first, second, *scales, kind.scale)
+        return made
+
+    found = row_values(computed, left, right)
     size = kind.bit_width // 8
     limit = 1 << (8 * size - 1)
-    if any(one is not None and not -limit <= one < limit for one in found):
+    if any(value is not None and not -limit <= value < limit for value in found):
         raise FilterError(f"{op}: a result does not fit {kind}")
     if not found:
         return pa.array([], kind)
     # A result may have more digits than the type says, so that ``pa.array`` would refuse it.
-    raw = b"".join((one or 0).to_bytes(size, "little", signed=True) for one in found)
-    valid = pa.array([one is not None for one in found]).buffers()[1]
+    raw = b"".join((value or 0).to_bytes(size, "little", signed=True) for value in found)
+    valid = pa.array([value is not None for value in found]).buffers()[1]
     return pa.Array.from_buffers(kind, len(found), [valid, pa.py_buffer(raw)])
 
 

@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import coerce, tree
-from glaive.expr.aggregates import AGGREGATES
 from glaive.expr.constant_list import ConstantList, list_as, list_as_column
 from glaive.expr.constants import as_column
 from glaive.expr.functions import registry
 from glaive.expr.names import Names
-from glaive.expr.places import failure
+from glaive.expr.source_position import failure
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
 from glaive.format.fields import LanceSchema
@@ -41,8 +40,7 @@ def bind(
     text
         What the tree was parsed from, for errors; may be empty.
     test
-        Whether it is a filter: it must be true or false, and constants beside columns must fit
-        the column's type.
+        Whether it is a filter: it must be true or false.
 
     Raises
     ------
@@ -50,9 +48,9 @@ def bind(
         A name, type or constant is wrong; the message says where.
     """
     binder = _Binder(Names(schema, system, text), text)
+    bound, kind = binder.bind(binder.as_columns(_as_tests(node) if test else node))
     if not test:
-        return binder.bind(node)
-    bound, kind = binder.bind(binder.as_columns(_as_tests(node)))
+        return bound, _seen_type(bound, kind)
     if not pa.types.is_boolean(kind):
         raise failure(
             f"the filter is not true or false, but {type_text(kind)}; compare it with something",
@@ -66,9 +64,9 @@ def _as_tests(node: Node) -> Node:
     """A call of ``regexp_match`` that stands for a test becomes one."""
     match node:
         case tree.And(operands):
-            return tree.And(tuple(_as_tests(one) for one in operands), at=node.at)
+            return tree.And(tuple(_as_tests(operand) for operand in operands), at=node.at)
         case tree.Or(operands):
-            return tree.Or(tuple(_as_tests(one) for one in operands), at=node.at)
+            return tree.Or(tuple(_as_tests(operand) for operand in operands), at=node.at)
         case tree.Not(operand):
             return tree.Not(_as_tests(operand), at=node.at)
         case tree.Call("regexp_match"):
@@ -78,10 +76,11 @@ def _as_tests(node: Node) -> Node:
 
 
 class _Binder:
-    """One tree on its way."""
+    """One tree on its way; ``calls``: how many calls stand around the part that is bound."""
 
     def __init__(self, names: Names, text: str) -> None:
         self.names, self.text = names, text
+        self.calls = 0
 
     def wrong(self, what: str, node: Node) -> FilterError:
         return failure(what, self.text, node.at)
@@ -92,9 +91,9 @@ class _Binder:
         """Make constants beside columns of the column's type, at the top of a filter."""
         match node:
             case tree.And(operands):
-                return tree.And(tuple(self.as_columns(one) for one in operands), at=node.at)
+                return tree.And(tuple(self.as_columns(operand) for operand in operands), at=node.at)
             case tree.Or(operands):
-                return tree.Or(tuple(self.as_columns(one) for one in operands), at=node.at)
+                return tree.Or(tuple(self.as_columns(operand) for operand in operands), at=node.at)
             case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
                 kind = self.column_type(left)
                 if kind is not None:
@@ -105,13 +104,13 @@ class _Binder:
             case tree.Between(operand, low, high, negated):
                 kind = self.column_type(operand)
                 if kind is not None:
-                    low, high = (self.fitted(one, kind, deep=True) for one in (low, high))
+                    low, high = (self.fitted(bound, kind, deep=True) for bound in (low, high))
                     return tree.Between(operand, low, high, negated, at=node.at)
             case tree.InList(tree.Name() as operand, items, negated):
                 kind = self.column_type(operand)
                 if kind is not None and self.names.is_top(operand):
                     whole = isinstance(items, ConstantList) and list_as_column(items, kind)
-                    made = whole or tuple(self.fitted(one, kind, deep=True) for one in items)
+                    made = whole or tuple(self.fitted(item, kind, deep=True) for item in items)
                     return tree.InList(operand, made, negated, at=node.at)
         return node
 
@@ -153,7 +152,9 @@ class _Binder:
                 return self.names.bind(node)
             case tree.Column() | Literal():
                 return node, coerce.plain(node.type)
-            case tree.ListOf():
+            case tree.ListOf(items):
+                if self.calls and not all(isinstance(item, Literal) for item in items):
+                    return self.call(tree.Call("make_array", items, at=node.at))
                 made = self.list_of(node)
                 return made, made.type
             case tree.Compare():
@@ -163,9 +164,13 @@ class _Binder:
             case tree.Negative():
                 return self.negative(node)
             case tree.And(operands):
-                return tree.both(*(self.test(one) for one in operands), at=node.at), pa.bool_()
+                return tree.both(
+                    *(self.test(operand) for operand in operands), at=node.at
+                ), pa.bool_()
             case tree.Or(operands):
-                return tree.either(*(self.test(one) for one in operands), at=node.at), pa.bool_()
+                return tree.either(
+                    *(self.test(operand) for operand in operands), at=node.at
+                ), pa.bool_()
             case tree.Not(operand):
                 return tree.Not(self.test(operand), at=node.at), pa.bool_()
             case tree.IsNull(operand, negated):
@@ -210,7 +215,7 @@ class _Binder:
                     node,
                 )
             kind = found
-        return [_cast(one, had, kind) for one, had in sides], kind
+        return [_cast(side, had, kind) for side, had in sides], kind
 
     def compare(self, node: tree.Compare) -> Bound:
         sides = [self.bind(node.left), self.bind(node.right)]
@@ -218,7 +223,7 @@ class _Binder:
         return tree.Compare(node.op, left, right, at=node.at), pa.bool_()
 
     def between(self, node: tree.Between) -> Bound:
-        sides = [self.bind(one) for one in (node.operand, node.low, node.high)]
+        sides = [self.bind(part) for part in (node.operand, node.low, node.high)]
         (operand, low, high), _ = self.met("BETWEEN", sides, node)
         ops = ("<", ">") if node.negated else (">=", "<=")
         tests = (
@@ -235,17 +240,17 @@ class _Binder:
             listed = list_as(node.items, kind)
             if listed is not None:
                 return tree.InList(operand, listed, node.negated, at=node.at), pa.bool_()
-        sides = [self.bind(one) for one in (node.operand, *node.items)]
+        sides = [self.bind(part) for part in (node.operand, *node.items)]
         (operand, *items), _ = self.met("IN", sides, node)
         return tree.InList(operand, tuple(items), node.negated, at=node.at), pa.bool_()
 
     def like(self, node: tree.Like) -> Bound:
         (operand, had), (pattern, other) = self.bind(node.operand), self.bind(node.pattern)
         kinds = [
-            pa.string() if pa.types.is_null(one) or one == pa.binary() else one
-            for one in (had, other)
+            pa.string() if pa.types.is_null(kind) or kind == pa.binary() else kind
+            for kind in (had, other)
         ]
-        if not all(coerce.is_text(one) for one in kinds):
+        if not all(coerce.is_text(kind) for kind in kinds):
             raise self.wrong(
                 f"LIKE compares texts, not {type_text(had)} and {type_text(other)}", node
             )
@@ -282,9 +287,7 @@ class _Binder:
     def negative(self, node: tree.Negative) -> Bound:
         operand, kind = self.bind(node.operand)
         types = pa.types
-        if types.is_unsigned_integer(kind) or not (
-            coerce.is_number(kind) or types.is_null(kind) or types.is_duration(kind)
-        ):
+        if types.is_unsigned_integer(kind) or not (coerce.is_number(kind) or types.is_null(kind)):
             raise self.wrong(f"minus needs a number with a sign, not {type_text(kind)}", node)
         return tree.Negative(operand, at=node.at), kind
 
@@ -292,17 +295,22 @@ class _Binder:
         try:
             function = registry.find(node.name)
         except FilterError as error:
-            if node.name in AGGREGATES:
+            if node.name in registry.AGGREGATES:
                 raise self.wrong(f"{node.name} is an aggregate, not a filter", node) from None
             raise self.wrong(str(error), node) from None
-        sides = [self.bind(one) for one in node.arguments]
-        literals = [one.scalar() if isinstance(one, Literal) else None for one, _ in sides]
+        self.calls += 1
+        sides = [self.bind(argument) for argument in node.arguments]
+        self.calls -= 1
+        literals = [bound.scalar() if isinstance(bound, Literal) else None for bound, _ in sides]
         try:
-            wanted, kind = function.resolve([had for _, had in sides], literals)
+            wanted, kind = function.resolve([_seen_type(*side) for side in sides], literals)
         except FilterError as error:
             raise self.wrong(str(error), node) from None
-        arguments = tuple(_cast(one, had, to) for (one, had), to in zip(sides, wanted, strict=True))
-        return tree.Call(function.name, arguments, kind, at=node.at), kind
+        arguments = tuple(
+            _cast(bound, had, coerce.plain(to))
+            for (bound, had), to in zip(sides, wanted, strict=True)
+        )
+        return tree.Call(function.name, arguments, kind, at=node.at), coerce.plain(kind)
 
     def subscript(self, node: tree.Subscript) -> Bound:
         operand, kind = self.bind(node.operand)
@@ -316,16 +324,16 @@ class _Binder:
             )
         index, had = self.bind(node.index)
         if not types.is_integer(had):
-            raise self.wrong(f"a list is subscripted by a whole number, not {type_text(had)}", node)
+            raise self.wrong(f"a list is subscripted by an integer, not {type_text(had)}", node)
         made = tree.Subscript(operand, _cast(index, had, pa.int64()), at=node.at)
         return made, coerce.plain(kind.value_type)
 
     def list_of(self, node: tree.ListOf) -> Literal:
-        items = [self.bind(one)[0] for one in node.items]
+        items = [self.bind(item)[0] for item in node.items]
         kinds = []
-        for one, item in zip(node.items, items, strict=True):
+        for written, item in zip(node.items, items, strict=True):
             if not isinstance(item, Literal):
-                raise self.wrong("a list takes constants only", one)
+                raise self.wrong("a list takes constants only", written)
             if not item.is_null:
                 kinds.append(item.type)
         if len(set(kinds)) > 1:
@@ -333,6 +341,15 @@ class _Binder:
         kind = kinds[0] if kinds else pa.null()
         values = tuple(item.value for item in items if isinstance(item, Literal))
         return Literal(values, pa.list_(kind), at=node.at)
+
+
+def _seen_type(node: Node, kind: Any) -> Any:
+    """The type that functions and users see: that of a dictionary, where values are of one.
+
+    Everything else is computed on the values that a dictionary stands for.
+    """
+    seen: Any = node.type if isinstance(node, tree.Column | tree.Call) else kind
+    return seen if pa.types.is_dictionary(seen) else kind
 
 
 def _is_name(node: Node) -> bool:

@@ -1,6 +1,6 @@
 """Numbers computed in blocks that stay in the processor's cache.
 
-Arithmetic, conversions and comparisons of whole numbers and floats become steps of numpy. Each
+Arithmetic, conversions and comparisons of integers and floats become steps of numpy. Each
 block of rows goes through all of them before the next, so that what is between the columns and
 the result never reaches the memory. Nulls do not matter to the steps: a row is null where one
 of its values is. What has no step here is computed for all rows at first, and is then a column
@@ -22,8 +22,8 @@ from glaive.arrow.buffers import pack_flags
 from glaive.arrow.conditions import float_order
 from glaive.expr import tree
 from glaive.expr.casts import cast
-from glaive.expr.repeat import repeat
 from glaive.expr.result_type import type_of
+from glaive.expr.rows import repeat
 from glaive.expr.tree import Literal, Node
 from glaive.memory import as_buffer
 
@@ -260,7 +260,7 @@ class _Plan:
         )
 
     def converted(self, operand: Node, dtype: Any) -> Step | None:
-        """Conversions that cannot fail; a whole number becomes the nearest float."""
+        """Conversions that cannot fail; an integer becomes the nearest float."""
         had = self.dtype_of(operand)
         if had is None or not (np.can_cast(had, dtype) or (had.kind in "iu" and dtype.kind == "f")):
             return None
@@ -314,7 +314,7 @@ class _Plan:
         return divide
 
     def float_rest(self, dtype: Any, number: float) -> Division:
-        """Remainders; exact by a whole number, and of numbers that are not too large for it."""
+        """Remainders; exact by an integer, and of numbers that are not too large for it."""
         by = dtype.type(number)
         limit = 2.0 ** np.finfo(dtype).nmant / 2
         if by != np.floor(by) or by > limit:
@@ -329,7 +329,7 @@ class _Plan:
             np.floor(made, out=made)
             np.multiply(made, by, out=made)
             np.subtract(ahead, made, out=made)
-            if made.min() < 0:  # a quotient was rounded up to a whole number
+            if made.min() < 0:  # a quotient was rounded up to an integer
                 made[made < 0] += by
             return np.copysign(made, over, out=out)
 

@@ -1,6 +1,6 @@
 """Values of one type as values of another, as the reference implementation converts them.
 
-Floats lose what stands after the point on their way to whole numbers, decimals are rounded
+Floats lose what stands after the point on their way to integers, decimals are rounded
 half away from zero, times lose what is smaller than their unit. A value that has no place in
 the type is an error, or null where it was only to be attempted.
 """
@@ -18,7 +18,10 @@ from glaive.arrow.capacity import too_large
 from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_text
+from glaive.expr.functions.encoding import hex_text
+from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.read_text import READERS, UnreadableError
+from glaive.expr.rows import map_distinct
 from glaive.expr.sqltypes import type_text
 from glaive.expr.write_text import written
 
@@ -97,7 +100,9 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
     if types.is_temporal(had) and (types.is_integer(kind) or types.is_boolean(kind)):
         return _raw(array).cast(kind)
     if types.is_integer(had) and types.is_temporal(kind):
-        return array.cast(_RAW[kind.bit_width]).cast(kind)
+        days = types.is_date64(kind) and had.bit_width < 64
+        raw = array.cast(pa.int32()).cast(pa.date32()) if days else array.cast(_RAW[kind.bit_width])
+        return raw.cast(kind)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, had))
     if types.is_duration(had) or types.is_time(had):
@@ -205,9 +210,27 @@ def _to_text(array: Any, kind: Any) -> Any:
         return array.cast(pa.binary()).cast(kind)
     if types.is_binary(had) or types.is_large_binary(had) or had == pa.binary_view():
         return array.cast(kind)
+    if types.is_list(had) or types.is_large_list(had):
+        return _list_to_text(array).cast(kind)
     coded = array.dictionary_encode()
     texts: Any = pa.array(written(coded.dictionary), pa.large_string())
     return texts.take(coded.indices).cast(kind)
+
+
+def _list_to_text(array: Any) -> Any:
+    """The items between brackets, nulls as nothing: ``[1, , 3]``."""
+    kind, types = array.type.value_type, pa.types
+    if types.is_fixed_size_list(kind) or types.is_struct(kind) or types.is_map(kind):
+        raise pa.ArrowNotImplementedError(f"{array.type} to text")
+    items = array.flatten()
+    if types.is_fixed_size_binary(kind):
+        items = items.cast(pa.binary())
+    if types.is_binary(items.type) or types.is_large_binary(items.type):
+        items = hex_text(items)
+    texts = pc.fill_null(cast(items, pa.large_string()), "")
+    sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    whole = bracketed(texts, sizes, ", ")
+    return pc.if_else(array.is_valid(), whole, pa.scalar(None, pa.large_string()))
 
 
 def _from_text(array: Any, kind: Any) -> Any:
@@ -230,6 +253,4 @@ def _from_text(array: Any, kind: Any) -> Any:
 
 def _read(array: Any, kind: Any, reader: Callable[[Any, Any], Any]) -> Any:
     """Read each different value once."""
-    coded = array.dictionary_encode()
-    values = [None if one is None else reader(one, kind) for one in coded.dictionary.to_pylist()]
-    return pa.array(values, kind).take(coded.indices)
+    return map_distinct(kind, lambda value: reader(value, kind), array)

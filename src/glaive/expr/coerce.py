@@ -1,6 +1,6 @@
 """Which type two operands meet in: rules only, no values.
 
-They are the reference implementation's, so that both keep the same rows: a whole number and a
+They are the reference implementation's, so that both keep the same rows: an integer and a
 float meet in the float, an unsigned 64-bit number and a signed one in a decimal, two times in
 the coarser unit, a text and a number in the number.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 __all__ = ["arithmetic", "comparison", "concatenation", "is_number", "is_text", "plain", "shift"]
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Decimal digits of whole numbers by their bits."""
+"""Decimal digits of integers by their bits."""
 
 _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 """Precision and scale of the decimal that a float is compared as."""
@@ -41,7 +41,7 @@ def is_text(kind: Any) -> bool:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether it is a whole number, a float or a decimal."""
+    """Whether it is an integer, a float or a decimal."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
@@ -71,12 +71,12 @@ def comparison(left: Any, right: Any) -> Any | None:
 
 
 def _bytes(left: Any, right: Any) -> Any:
-    ranks = [_BINARIES.index(one) for one in (left, right) if one in _BINARIES]
+    ranks = [_BINARIES.index(kind) for kind in (left, right) if kind in _BINARIES]
     return _BINARIES[max(ranks, default=0)]
 
 
 def _with_text(text: Any, other: Any) -> Any | None:
-    """What a text, or a whole number beside a date, becomes to be compared with ``other``."""
+    """What a text, or an integer beside a date, becomes to be compared with ``other``."""
     types = pa.types
     if is_text(text):
         if types.is_decimal(other):
@@ -87,15 +87,15 @@ def _with_text(text: Any, other: Any) -> Any | None:
             return other
         if other in _BINARIES:
             return _BINARIES[max(_BINARIES.index(other), _TEXTS.index(text))]
-    if types.is_date(other) and types.is_integer(text):
+    if types.is_date(other) and text in (pa.int32(), pa.int64()):
         return other
     return None
 
 
 def _nested(left: Any, right: Any) -> Any | None:
     types = pa.types
-    lists = [types.is_list(one) or types.is_large_list(one) for one in (left, right)]
-    fixed = [types.is_fixed_size_list(one) for one in (left, right)]
+    lists = [types.is_list(kind) or types.is_large_list(kind) for kind in (left, right)]
+    fixed = [types.is_fixed_size_list(kind) for kind in (left, right)]
     if all(a or b for a, b in zip(lists, fixed, strict=True)):
         item = comparison(plain(left.value_type), plain(right.value_type))
         if item is None:
@@ -133,7 +133,7 @@ def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
     """``exact``: a decimal and a float meet in a decimal."""
     types = pa.types
     decimals = types.is_decimal(left) or types.is_decimal(right)
-    floats = [one for one in (left, right) if types.is_floating(one)]
+    floats = [kind for kind in (left, right) if types.is_floating(kind)]
     if floats and not (decimals and exact):
         return max(floats, key=lambda kind: int(kind.bit_width))
     if decimals:
@@ -143,7 +143,7 @@ def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
 
 
 def _whole(left: Any, right: Any) -> Any:
-    signed = [pa.types.is_signed_integer(one) for one in (left, right)]
+    signed = [pa.types.is_signed_integer(kind) for kind in (left, right)]
     if all(signed) or not any(signed):
         return max(left, right, key=lambda kind: int(kind.bit_width))
     positive, other = (right, left) if signed[0] else (left, right)
@@ -169,7 +169,7 @@ def _wider(left: Any, right: Any) -> Any:
 
 
 def _decimal(precision: int, scale: int, *operands: Any) -> Any:
-    if any(pa.types.is_decimal256(one) for one in operands):
+    if any(pa.types.is_decimal256(kind) for kind in operands):
         return pa.decimal256(min(precision, 76), scale)
     return pa.decimal128(min(precision, 38), scale)
 
@@ -182,11 +182,13 @@ def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
         return (kind, kind, kind) if is_number(kind) or types.is_null(kind) else None
     if not (is_number(left) and is_number(right)):
         return _time_arithmetic(op, left, right)
-    met = _numbers(left, right, exact=False)
-    if met is None:
+    met: Any = _numbers(left, right, exact=False)
+    if types.is_float16(met) and (types.is_decimal(left) or types.is_decimal(right)):
         return None
     if not types.is_decimal(met):
         return met, met, met
+    if types.is_integer(left) and types.is_integer(right):
+        return met, met, _decimal_result(op, met, met)
     first, second = _as_decimal(left), _as_decimal(right)
     return first, second, _decimal_result(op, first, second)
 
@@ -204,32 +206,56 @@ def _decimal_result(op: str, left: Any, right: Any) -> Any:
 
 
 def _time_arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    found = None
+    if op in {"+", "-"}:
+        found = _moved(left, right)
+    if found is None and op == "+":
+        turned = _moved(right, left)
+        found = turned and (turned[1], turned[0], turned[2])
+    if found is None and op == "-" and _is_time(left) and _is_time(right):
+        found = _apart(left, right)
+    return found
+
+
+def _moved(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    """A date, timestamp or duration with something added or taken away."""
     types = pa.types
-    if op == "+" and types.is_integer(left) and types.is_date(right):
-        return pa.int64(), right, right
-    if op in "+-" and types.is_date(left) and types.is_integer(right):
-        return left, pa.int64(), left
-    if op == "+" and types.is_duration(left) and types.is_timestamp(right):
-        return (left, right, right) if left.unit == right.unit else None
-    if op in "+-" and types.is_timestamp(left) and types.is_duration(right):
-        return (left, right, left) if left.unit == right.unit else None
-    if op in "+-" and types.is_duration(left) and left == right:
-        return left, right, left
-    if op != "-" or not (_is_time(left) and _is_time(right)):
-        return None
-    if types.is_date(left) and left == right:
-        return left, right, pa.int64()
+    if types.is_date(left) and types.is_integer(right):
+        return left, _days(right), left
+    if types.is_date(left) and types.is_time(right):
+        return pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("ns")
+    if types.is_timestamp(left) and types.is_duration(right):
+        return left, pa.duration(left.unit), left
+    moment = types.is_date(left) or types.is_timestamp(left)
+    same = types.is_duration(left) and left == right
+    return (left, right, left) if same or (moment and types.is_interval(right)) else None
+
+
+def _apart(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    """What lies between two moments."""
+    types = pa.types
+    if types.is_date(left) and types.is_date(right):
+        kind = left if left == right else pa.date64()
+        return kind, kind, pa.int64()
     met = _times(left, right)
     if met is None or types.is_duration(met):
         return None
-    return (met, met, pa.duration("ms" if types.is_date(met) else met.unit))
+    return met, met, pa.duration(met.unit)
+
+
+def _days(kind: Any) -> Any:
+    """What a number of days is counted in; bits beyond 32 are dropped, unsigned ones refused."""
+    return kind if pa.types.is_int64(kind) else pa.int32()
 
 
 def shift(left: Any, right: Any) -> Any | None:
-    """The type in which bits are shifted."""
-    if left == right and pa.types.is_integer(left):
-        return left
-    return pa.int64() if is_number(left) and is_number(right) else None
+    """The type in which bits are shifted: that of the integers among the two."""
+    if not (is_number(left) and is_number(right)):
+        return None
+    whole = [kind for kind in (left, right) if pa.types.is_integer(kind)]
+    if not whole:
+        return None
+    return pa.uint64() if pa.uint64() in whole else _whole(whole[0], whole[-1])
 
 
 def concatenation(left: Any, right: Any) -> Any | None:
@@ -238,6 +264,7 @@ def concatenation(left: Any, right: Any) -> Any | None:
     if _is_bytes(left) and _is_bytes(right):
         return _bytes(left, right)
     for text, other in ((left, right), (right, left)):
-        if is_text(text) and not _is_bytes(other) and not types.is_nested(other):
-            return _TEXTS[max(_TEXTS.index(one) for one in (left, right) if is_text(one))]
+        plain = not types.is_nested(other) or types.is_list(other) or types.is_large_list(other)
+        if is_text(text) and not _is_bytes(other) and plain:
+            return _TEXTS[max(_TEXTS.index(kind) for kind in (left, right) if is_text(kind))]
     return None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.errors import FilterError
-from glaive.expr.repeat import repeat
+from glaive.expr.rows import repeat
 
 __all__ = ["among", "comparable", "compare", "distinct"]
 
@@ -63,7 +63,7 @@ def among(array: Any, values: Any) -> Any:
 
 
 def comparable(values: Any) -> Any:
-    """Values in a type that Arrow orders as we do: floats as whole numbers."""
+    """Values in a type that Arrow orders as we do: floats as integers."""
     kind = values.type
     if pa.types.is_floating(kind):
         constant = isinstance(values, pa.Scalar)
@@ -92,7 +92,7 @@ def _ordered(array: Any) -> Any:
 def _nested(op: str, left: Any, right: Any) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     arrays: list[Any] = [left, right]
-    left, right = (one if isinstance(one, pa.Array) else repeat(one, rows) for one in arrays)
+    left, right = (side if isinstance(side, pa.Array) else repeat(side, rows) for side in arrays)
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     if op in {"=", "!="}:
         same = pa.array(_same(left, right))

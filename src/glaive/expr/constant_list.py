@@ -25,7 +25,7 @@ _WHOLE = r"-?+[0-9]{1,18}+(?![0-9.eE])"
 _FLOAT = r"-?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?+[0-9]++)?+"
 _TEXT = r"'[^']*+'"
 _KINDS = {"whole": _WHOLE, "float": _FLOAT, "text": _TEXT}
-_LISTS = (f"(?P<{name}>{one}(?:\\s*+,\\s*+{one}){{15,}}+)" for name, one in _KINDS.items())
+_LISTS = (f"(?P<{name}>{item}(?:\\s*+,\\s*+{item}){{15,}}+)" for name, item in _KINDS.items())
 LONG_LIST = re.compile(rf"\s*+(?:{'|'.join(_LISTS)})(?=\s*+\))")
 """What stands in the brackets of a list of 16 or more numbers, or texts, of one kind."""
 
@@ -103,10 +103,10 @@ def list_as_column(items: ConstantList, kind: Any) -> Any:
         return None
     if first.type == items.type or pa.types.is_integer(first.type) or is_text(first.type):
         return ConstantList(items.values, first.type, items.at)
-    made = [as_column(one, kind) for one in items]
+    made = [as_column(item, kind) for item in items]
     if None in made:
         return None
-    return ConstantList(tuple(one.value for one in made if one), first.type, items.at)
+    return ConstantList(tuple(value.value for value in made if value), first.type, items.at)
 
 
 def list_as(items: ConstantList, kind: Any) -> Any:
@@ -121,5 +121,5 @@ def list_as(items: ConstantList, kind: Any) -> Any:
         return None
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_text(kind)
     if not numbers:
-        return tuple(Literal.of(one, at=items.at) for one in made)
+        return tuple(Literal.of(value, at=items.at) for value in made)
     return ConstantList(tuple(made.to_pylist()), kind, items.at)

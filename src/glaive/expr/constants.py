@@ -1,7 +1,7 @@
 """Constants as they stand beside a column: made of the column's type, or refused.
 
 The reference implementation does this before all else, where a comparison stands at the top of
-a filter or under AND and OR. ``i > 2.5`` on whole numbers is an error there, not a comparison of
+a filter or under AND and OR. ``i > 2.5`` on integers is an error there, not a comparison of
 floats.
 """
 
@@ -41,7 +41,9 @@ def _converted(literal: Literal, target: Any) -> Any:
     if isinstance(value, bool):
         return value if types.is_boolean(target) else None
     if isinstance(value, int):
-        return _whole(value, target)
+        # Beyond 63 bits they are unsigned, and no decimals.
+        large = pa.types.is_uint64(literal.type) and types.is_decimal(target)
+        return None if large else _whole(value, target)
     if isinstance(value, float):
         return _float(value, target)
     if isinstance(value, str):

@@ -100,7 +100,10 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
     nodes = [node for node, _ in arguments]
     special = _WITH_OPTIONS.get(name)
     if special is not None:
-        made = special(nodes, options)
+        try:
+            made = special(nodes, options)
+        except KeyError as missing:
+            raise FilterError(f"the function {name!r} stands without option {missing}") from None
     else:
         kind = options["_type_name"].as_py().decode() if options else ""
         if kind not in _HARMLESS:
@@ -121,7 +124,7 @@ _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
 
 def _in(nodes: list[Node], options: Options) -> Node:
     values = options["value_set"].values
-    return tree.InList(nodes[0], tuple(Literal.of(one) for one in values))
+    return tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
 
 
 def _cast(nodes: list[Node], options: Options) -> Node:
@@ -130,7 +133,8 @@ def _cast(nodes: list[Node], options: Options) -> Node:
 
 def _null(nodes: list[Node], options: Options) -> Node:
     null = tree.IsNull(nodes[0])
-    if options["nan_is_null"].as_py():
+    nan_is_null = options.get("nan_is_null")  # a call may stand without options
+    if nan_is_null is not None and nan_is_null.as_py():
         return tree.either(null, tree.Call("isnan", (nodes[0],)))
     return null
 

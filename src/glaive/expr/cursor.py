@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import FilterError
-from glaive.expr.places import failure
+from glaive.expr.source_position import failure
 from glaive.expr.sqltypes import DECIMALS, SIMPLE, TIMED, sized
 from glaive.expr.tokens import Kind, Token, tokenize
 from glaive.expr.tree import Literal
@@ -16,7 +16,11 @@ __all__ = ["Cursor", "negated_number", "number_of"]
 
 
 class Cursor:
-    """A text and a place in it; ``depth`` is how deep the reader is, ``nodes`` what it made."""
+    """A text and a place in it.
+
+    ``depth`` is how deep the reader is, ``calls`` how many of these are calls of functions,
+    ``nodes`` what it made.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -24,6 +28,7 @@ class Cursor:
         self.next = 0
         self.depth = 0
         self.nodes = 0
+        self.calls = 0
 
     # ----------------------------------------------------------------- tokens
 
@@ -80,6 +85,13 @@ class Cursor:
     def wrong(self, what: str, at: int | None = None) -> FilterError:
         """An error about this place, or another."""
         return failure(what, self.text, self.token.at if at is None else at)
+
+    def is_typed_literal(self) -> bool:
+        """Whether ``(digits) 'text'`` follows."""
+        at = self.next + 1
+        while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ",":
+            at += 1
+        return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
 
     # -------------------------------------------------------------------- types
 

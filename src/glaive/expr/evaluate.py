@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import too_large
-from glaive.arrow.dictionaries import decoded
+from glaive.arrow.dictionaries import concat_arrays, decoded
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
 from glaive.expr.arithmetic import combine, negative
 from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.casts import cast
+from glaive.expr.coerce import plain
 from glaive.expr.compare import among, compare, distinct
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.functions import registry
-from glaive.expr.lists import element
+from glaive.expr.list_element import element
 from glaive.expr.patterns import like
-from glaive.expr.repeat import repeat
+from glaive.expr.rows import repeat
 from glaive.expr.sizes import reserve, scalar_bytes, varies
 from glaive.expr.tree import Node
 from glaive.format.fields import split_path
@@ -93,7 +95,7 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
     if numbers is not None:
         return numbers
     left, right = _sides(node, batch)
-    if all(isinstance(one, pa.Scalar) for one in (left, right)):
+    if all(isinstance(side, pa.Scalar) for side in (left, right)):
         left = repeat(left, batch.num_rows)
     if node.op.startswith("IS"):
         unlike = distinct(left, right)
@@ -180,8 +182,8 @@ def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
     if isinstance(node.items, ConstantList):
         passing = among(array, cast(node.items.array(), array.type))
         return pc.invert(passing) if node.negated else passing
-    constants = [one for one in node.items if isinstance(one, tree.Literal)]
-    known = [one.value for one in constants if not one.is_null]
+    constants = [item for item in node.items if isinstance(item, tree.Literal)]
+    known = [constant.value for constant in constants if not constant.is_null]
     found: Any = None
     if known:
         found = among(array, pa.array(known, array.type))
@@ -214,15 +216,42 @@ def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
 
 
 def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    try:
+        return _called(node, batch)
+    except CapacityError:
+        raise
+    except FilterError:
+        if node.name not in tree.FIRST_VALUE:
+            raise
+        return _first_value(node, batch)
+
+
+def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
-    arguments = [_not_viewed(evaluate(one, batch)) for one in node.arguments]
-    constants = sum(scalar_bytes(one) for one in arguments if isinstance(one, pa.Scalar))
+    arguments = [_not_viewed(evaluate(argument, batch)) for argument in node.arguments]
+    constants = sum(
+        scalar_bytes(argument) for argument in arguments if isinstance(argument, pa.Scalar)
+    )
     if constants and varies(node.type):
         reserve(node.name, constants * batch.num_rows, batch.num_rows, node.type)
     try:
-        return function.evaluate(arguments, batch.num_rows, node.type)
+        return function.evaluate(arguments, batch.num_rows, plain(node.type))
     except _REFUSALS as error:
         raise _failure(node.name, error) from None
+
+
+def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    """``coalesce`` where a value cannot be computed: it may be that of a row with one before."""
+    found = values(node.arguments[0], batch)
+    for argument in node.arguments[1:]:
+        missing = pc.is_null(found)
+        if not missing.true_count:
+            break
+        rest = values(argument, batch.filter(missing))
+        rows = np.arange(len(found), dtype=np.int64)
+        rows[missing.to_numpy(zero_copy_only=False)] = np.arange(len(rest)) + len(found)
+        found = concat_arrays([found, rest]).take(pa.array(rows))
+    return found
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError)

@@ -1,4 +1,4 @@
-"""Filters and computed columns: the entry of this package.
+"""Filters and computed columns: what others use of this package.
 
 ``bind_filter`` makes of a text, a pyarrow expression or Substrait bytes something that says
 which columns it needs, which tests on single columns it is made of, and which rows of a batch
@@ -92,8 +92,8 @@ class Filter:
     def never(self) -> bool:
         """Whether no row can pass."""
         return any(
-            isinstance(one.expression, Literal) and one.expression.value is not True
-            for one in self.terms
+            isinstance(term.expression, Literal) and term.expression.value is not True
+            for term in self.terms
         )
 
     @property
@@ -146,8 +146,8 @@ class Value:
         """Bytes of constants that may be in every value."""
         if not varies(self.type):
             return 0
-        literals = (one for one in walk(self.expression) if isinstance(one, Literal))
-        return sum(scalar_bytes(one.scalar()) for one in literals)
+        literals = (node for node in walk(self.expression) if isinstance(node, Literal))
+        return sum(scalar_bytes(literal.scalar()) for literal in literals)
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """One value for each row; see :meth:`Filter.mask` about the batch and errors.
@@ -174,7 +174,7 @@ class Value:
         found: Any = values(self.expression, batch)
         kind: Any = self.type
         try:
-            made: pa.Array = found if found.type == kind else found.cast(kind)
+            made: pa.Array = found if found.type == kind else _as_type(found, kind)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             if not too_large(error):
                 raise FilterError(f"{_short(self.text)}: {error}") from None
@@ -207,8 +207,8 @@ def bind_filter(
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
     # Tests on one column are quick and cannot fail: the others may count on them.
-    tests = sorted(merged([(one, one_column(one)) for one in conjuncts(simple)]), key=_is_hard)
-    terms = tuple(Term(expression=one, condition=test) for one, test in tests)
+    tests = sorted(merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_hard)
+    terms = tuple(Term(expression=part, condition=test) for part, test in tests)
     return Filter(expression=simple, terms=terms, text=render(node))
 
 
@@ -222,6 +222,15 @@ def bind_value(
     node, text = _tree_of(source)
     bound, kind = bind(node, schema, system=system, text=text, test=False)
     return Value(expression=simplify(bound), type=kind, text=render(node))
+
+
+def _as_type(values: Any, kind: Any) -> Any:
+    """Values in the type that users see."""
+    if pa.types.is_dictionary(kind):
+        coded = values.cast(kind.value_type).dictionary_encode()
+        indices = coded.indices.cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(indices, coded.dictionary, ordered=kind.ordered)
+    return values.cast(kind)
 
 
 def _tree_of(source: str | pc.Expression | bytes) -> tuple[Node, str]:

@@ -47,9 +47,9 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
         case tree.Column() | Literal():
             return node
         case tree.And(operands):
-            return _all([simplify(one) for one in operands], node.at)
+            return _all([simplify(operand) for operand in operands], node.at)
         case tree.Or(operands):
-            return _any([simplify(one) for one in operands], node.at)
+            return _any([simplify(operand) for operand in operands], node.at)
         case tree.Not(operand):
             return _opposite(simplify(operand), node.at)
         case tree.Compare(op, left, right):
@@ -97,7 +97,7 @@ def _one_row() -> Any:
 
 def _constant(node: Node, *operands: Node) -> Node:
     """Its value, when all operands are constants and it can be computed."""
-    if not all(isinstance(one, Literal) for one in operands):
+    if not all(isinstance(operand, Literal) for operand in operands):
         return node
     try:
         found = values(node, _one_row())[0]
@@ -107,7 +107,7 @@ def _constant(node: Node, *operands: Node) -> Node:
 
 
 def _call(node: tree.Call) -> Node:
-    arguments = tuple(simplify(one) for one in node.arguments)
+    arguments = tuple(simplify(argument) for argument in node.arguments)
     made = tree.Call(node.name, arguments, node.type, at=node.at)
     return made if registry.find(node.name).volatile else _constant(made, *arguments)
 
@@ -132,22 +132,24 @@ def _truth(node: Node) -> bool | Node | None:
 
 
 def _all(operands: list[Node], at: int) -> Node:
-    kept = [one for one in _flat(operands, tree.And) if _truth(one) is not True]
-    if any(_truth(one) is False for one in kept):
+    kept = [operand for operand in _flat(operands, tree.And) if _truth(operand) is not True]
+    if any(_truth(operand) is False for operand in kept):
         return _FALSE
     return tree.both(*_once(kept), at=at) if kept else _TRUE
 
 
 def _any(operands: list[Node], at: int) -> Node:
-    kept = [one for one in _flat(operands, tree.Or) if _truth(one) is not False]
-    if any(_truth(one) is True for one in kept):
+    kept = [operand for operand in _flat(operands, tree.Or) if _truth(operand) is not False]
+    if any(_truth(operand) is True for operand in kept):
         return _TRUE
     return tree.either(*_once(kept), at=at) if kept else _FALSE
 
 
 def _flat(operands: list[Node], kind: type[tree.And | tree.Or]) -> list[Node]:
     return [
-        inner for one in operands for inner in (one.operands if isinstance(one, kind) else (one,))
+        inner
+        for operand in operands
+        for inner in (operand.operands if isinstance(operand, kind) else (operand,))
     ]
 
 
@@ -162,9 +164,9 @@ def _opposite(node: Node, at: int) -> Node:
         case tree.Not(operand):
             return operand
         case tree.And(operands):
-            return _any([_opposite(one, one.at) for one in operands], at)
+            return _any([_opposite(operand, operand.at) for operand in operands], at)
         case tree.Or(operands):
-            return _all([_opposite(one, one.at) for one in operands], at)
+            return _all([_opposite(operand, operand.at) for operand in operands], at)
         case tree.Compare(op, left, right):
             return tree.Compare(_OPPOSITE[op], left, right, at=at)
         case tree.InList(operand, items, negated):
@@ -182,7 +184,7 @@ def _opposite(node: Node, at: int) -> Node:
 def _compare(op: str, left: Node, right: Node, at: int) -> Node:
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right, op = right, left, _FLIPPED.get(op, op)
-    if op in _FLIPPED and any(isinstance(one, Literal) and one.is_null for one in (left, right)):
+    if op in _FLIPPED and any(isinstance(side, Literal) and side.is_null for side in (left, right)):
         return _UNKNOWN
     if isinstance(right, Literal) and right.is_null:
         return tree.IsNull(left, op == "IS DISTINCT FROM", at=at)
@@ -224,15 +226,15 @@ def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
         items = items.distinct()
         if len(items) > 1:
             return tree.InList(operand, items, at=at)
-    items = [simplify(one) for one in items]
-    if isinstance(operand, Literal) or not all(isinstance(one, Literal) for one in items):
-        return _any([_compare("=", operand, one, at) for one in items], at)
+    items = [simplify(item) for item in items]
+    if isinstance(operand, Literal) or not all(isinstance(item, Literal) for item in items):
+        return _any([_compare("=", operand, item, at) for item in items], at)
     known: dict[Literal, None] = {}
     nulls = False
-    for one in items:
-        nulls = nulls or (isinstance(one, Literal) and one.is_null)
-        if isinstance(one, Literal) and not one.is_null:
-            known.update(dict.fromkeys(_zeros(one) or (one,)))
+    for item in items:
+        nulls = nulls or (isinstance(item, Literal) and item.is_null)
+        if isinstance(item, Literal) and not item.is_null:
+            known.update(dict.fromkeys(_zeros(item) or (item,)))
     if not known:
         return _UNKNOWN
     found: Node
@@ -246,8 +248,8 @@ def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
 
 def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[Literal, ...]]:
     while isinstance(operand, tree.Cast):
-        found = [uncast("=", operand, one) for one in items]
-        inner = tuple(one for one in found if one is not None)
+        found = [uncast("=", operand, item) for item in items]
+        inner = tuple(value for value in found if value is not None)
         if len(inner) < len(items):
             break
         operand, items = operand.operand, inner

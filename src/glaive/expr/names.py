@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import tree
 from glaive.expr.coerce import plain
-from glaive.expr.places import close_names, failure, shown
+from glaive.expr.source_position import close_names, failure, shown
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Node
 from glaive.format.extension import storage_type
@@ -27,7 +27,7 @@ class Names:
     """The columns of a schema and of the system, by name."""
 
     def __init__(self, schema: LanceSchema, system: Mapping[str, pa.DataType], text: str) -> None:
-        self.fields: dict[str, Field] = {one.name: one for one in schema.fields}
+        self.fields: dict[str, Field] = {member.name: member for member in schema.fields}
         self.system, self.text = system, text
         self.by_lower: dict[str, str] = {}
         for name in (*self.fields, *system):
@@ -65,7 +65,7 @@ class Names:
             raise failure(f"{type_text(kind)} has no members; only structs do", self.text, at)
         index = kind.get_field_index(name)
         if index < 0:
-            raise self._unknown("member", name, [one.name for one in kind], at)
+            raise self._unknown("member", name, [member.name for member in kind], at)
         found = storage_type(kind.field(index).type)
         if not isinstance(operand, tree.Column):
             return tree.Member(operand, name, at=at), plain(found)
@@ -77,9 +77,9 @@ class Names:
 
     def _id(self, above: int, name: str) -> int:
         for field in self.fields.values():
-            for one in field.walk():
-                if one.id == above:
-                    return next(child.id for child in one.children if child.name == name)
+            for node in field.walk():
+                if node.id == above:
+                    return next(child.id for child in node.children if child.name == name)
         return -1
 
     def _unknown(self, what: str, name: str, known: Sequence[str], at: int) -> FilterError:

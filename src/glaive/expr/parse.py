@@ -10,67 +10,29 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.constant_list import read_list
 from glaive.expr.cursor import Cursor, negated_number, number_of
+from glaive.expr.intervals import read_interval
 from glaive.expr.tokens import Kind, Token
 from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Node
+from glaive.expr.vocabulary import (
+    COMPARISONS,
+    EQUAL,
+    INSTEAD,
+    IS,
+    KEYWORDS,
+    LIKE,
+    NEGATABLE,
+    NO_OPERAND,
+    NOT,
+    SIGNS,
+    TIMES,
+    WORDS,
+)
 
 __all__ = ["parse"]
-
-OR, AND, NOT, IS, LIKE, EQUAL = 5, 10, 15, 17, 19, 20
-SHIFT, PLUS, TIMES, CAST, DOT = 22, 30, 40, 50, 60
-
-COMPARISONS = {
-    "=": "=",
-    "==": "=",
-    "!=": "!=",
-    "<>": "!=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
-SIGNS = {
-    **dict.fromkeys(COMPARISONS, EQUAL),
-    **dict.fromkeys(("<<", ">>"), SHIFT),
-    **dict.fromkeys("+-", PLUS),
-    **dict.fromkeys(("*", "/", "%", "||"), TIMES),
-    "::": CAST,
-    "[": DOT,
-    ".": DOT,
-}
-WORDS = {"OR": OR, "AND": AND, "IS": IS, "LIKE": LIKE, "ILIKE": LIKE, "BETWEEN": EQUAL, "IN": EQUAL}
-NEGATABLE = {"LIKE", "ILIKE", "BETWEEN", "IN"}
-
-NO_OPERAND = {"AND", "OR", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", "ESCAPE", "WHEN", "THEN", "END"}
-"""Words that cannot start an operand."""
-KEYWORDS = NO_OPERAND | {
-    "ARRAY", "CASE", "CAST", "CURRENT_DATE", "CURRENT_TIMESTAMP", "EXISTS", "EXTRACT", "FALSE",
-    "INTERVAL", "NOT", "NULL", "SELECT", "TRUE", "TRY_CAST", "WITH",
-}  # fmt: skip
-"""Words that mean something in some places: as names they are written in back-ticks."""
-
-INSTEAD = {
-    "~": "call regexp_like(text, pattern)",
-    "~*": "call regexp_like(text, pattern, 'i')",
-    "!~": "write NOT regexp_like(text, pattern)",
-    "!~*": "write NOT regexp_like(text, pattern, 'i')",
-    "~~": "write LIKE",
-    "~~*": "write ILIKE",
-    "!~~": "write NOT LIKE",
-    "!~~*": "write NOT ILIKE",
-    "<=>": "write IS NOT DISTINCT FROM",
-    "REGEXP": "call regexp_like(text, pattern)",
-    "RLIKE": "call regexp_like(text, pattern)",
-    "SIMILAR": "call regexp_like(text, pattern)",
-    "ISNULL": "write IS NULL",
-    "NOTNULL": "write IS NOT NULL",
-    "DIV": "write /, which divides whole numbers without a rest",
-    "MOD": "write %",
-    "XOR": "write IS DISTINCT FROM",
-}
-"""What is not part of the language, and what to write."""
 
 
 def parse(text: str) -> Node:
@@ -94,6 +56,8 @@ class _Parser(Cursor):
         if self.is_end():
             raise self.wrong("the filter is empty")
         node = self.expression(0)
+        while self.take(";"):
+            pass
         if not self.is_end():
             advice = INSTEAD.get(self.token.upper or self.token.value)
             hint = f"; {advice}" if advice else ""
@@ -131,7 +95,7 @@ class _Parser(Cursor):
         word = token.upper
         if word == "NOT":
             after = self.tokens[self.next + 1].upper
-            return WORDS[after] if after in NEGATABLE else -1
+            return WORDS[after] if after in NEGATABLE else IS if after == "NULL" else -1
         return WORDS.get(word, -1)
 
     def count(self, node: Node) -> Node:
@@ -164,8 +128,9 @@ class _Parser(Cursor):
         negated = word == "NOT"
         if negated:
             word = self.advance().upper
-        if word == "IN":
-            return self.in_list(left, at, negated=negated)
+        if word in {"IN", "NULL"}:
+            null = tree.IsNull(left, negated, at=at)
+            return null if word == "NULL" else self.in_list(left, at, negated=negated)
         if word == "BETWEEN":
             low = self.expression(EQUAL)
             if not self.take_word("AND"):
@@ -258,7 +223,8 @@ class _Parser(Cursor):
                 value = bytes.fromhex(token.value)
                 return self.count(tree.Literal(value, pa.binary(), at=token.at))
             case Kind.QUOTED:
-                return self.count(self.name(token))
+                called = self.is_sign("(")
+                return self.count(self.called(token) if called else self.name(token))
             case Kind.WORD:
                 return self.count(self.word(token))
             case Kind.SIGN:
@@ -318,6 +284,13 @@ class _Parser(Cursor):
             return tree.Call("now", (), at=at)
         return self.name(token)
 
+    def arguments(self) -> tuple[Node, ...]:
+        """What stands in the brackets of a call."""
+        self.calls += 1
+        found = self.items(")")
+        self.calls -= 1
+        return found
+
     def name(self, token: Token) -> Node:
         parts = [token.value]
         while self.is_sign("."):
@@ -354,34 +327,41 @@ class _Parser(Cursor):
                     "EXTRACT is written EXTRACT(YEAR FROM x), or date_part('year', x)", at
                 )
             name = tree.Literal(part.value.lower(), pa.string(), at=part.at)
-            arguments: tuple[Node, ...] = (name, *self.items(")"))
+            arguments: tuple[Node, ...] = (name, *self.arguments())
             return tree.Call("date_part", arguments, at=at)
         if self.is_sign("*"):
             raise self.wrong(f"{token.value}(*) is an aggregate, not a filter", at)
-        call = tree.Call(token.value.lower(), self.items(")"), at=at)
+        call = tree.Call(token.value.lower(), self.arguments(), at=at)
         if self.token.upper in {"OVER", "FILTER"}:
             raise self.wrong(
                 f"{token.value} is a window function or an aggregate, not a filter", at
             )
         return call
 
-    def is_typed_literal(self) -> bool:
-        """Whether ``(digits) 'text'`` follows."""
-        at = self.next + 1
-        while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ",":
-            at += 1
-        return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
-
     def typed(self, token: Token) -> Node:
         """``date '2024-01-01'``; the type's name is behind us."""
         if token.upper == "INTERVAL":
-            raise self.wrong(
-                "an interval is not part of the language; compare with a date or a timestamp",
-                token.at,
-            )
+            return self.interval(token.at)
         self.next -= 1
         kind = self.type()
         text = self.advance()
         if text.kind is not Kind.TEXT:
             raise self.wrong("expected a text after the type", text.at)
         return tree.Cast(tree.Literal(text.value, pa.string(), at=text.at), kind, at=token.at)
+
+    def interval(self, at: int) -> Node:
+        """``interval '2 days'``, ``interval '2' day``."""
+        if not self.calls:
+            raise self.wrong(
+                "an interval stands in calls of functions only, such as "
+                "date_bin(interval '1 hour', t); compare with a date or a timestamp",
+                at,
+            )
+        text = self.advance().value
+        if self.token.kind is Kind.WORD and text.strip().lstrip("+-").isdecimal():
+            text = f"{text} {self.advance().value}"
+        try:
+            value = read_interval(text)
+        except FilterError as error:
+            raise self.wrong(str(error), at) from None
+        return tree.Literal(value, value.type, at=at)

@@ -6,11 +6,11 @@ import re
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.expr.containing import containing, prefiltered
+from glaive.expr.rows import map_constants
 
 __all__ = ["like", "pieces"]
 
@@ -29,25 +29,16 @@ def like(texts: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
     """
     if texts.type == pa.string_view():
         texts = texts.cast(pa.large_string())
-    if isinstance(pattern, pa.Scalar):
-        if not pattern.is_valid:
-            return pa.nulls(len(texts), pa.bool_())
-        return _one(texts, pattern.as_py(), escape, ignore_case=ignore_case)
-    coded = pattern.dictionary_encode()
-    found = np.zeros(len(texts), np.bool_)
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for code, text in enumerate(coded.dictionary.to_pylist()):
-        if text is not None:
-            rows = np.flatnonzero(codes == code)
-            some = _one(texts.take(pa.array(rows)), text, escape, ignore_case=ignore_case)
-            found[rows] = pc.fill_null(some, False).to_numpy(zero_copy_only=False)
-    known = pc.and_(pc.is_valid(texts), pc.is_valid(pattern))
-    return pc.if_else(known, pa.array(found), None)
+
+    def matching(some: Any, text: str) -> Any:
+        return _matching(some, text, escape, ignore_case=ignore_case)
+
+    return map_constants(pa.bool_(), matching, (texts, pattern))
 
 
-def _one(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
+def _matching(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
     parts = pieces(pattern, escape)
-    words = [one for one in parts if one not in {None, 1}]
+    words = [part for part in parts if part not in {None, 1}]
     if not ignore_case and len(words) == 1 and 1 not in parts:
         word = str(words[0])
         if len(parts) == 1:
@@ -66,7 +57,9 @@ def _one(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
 
 
 def _regex(parts: tuple[str | int | None, ...]) -> str:
-    body = "".join(".*" if one is None else "." if one == 1 else _quoted(str(one)) for one in parts)
+    body = "".join(
+        ".*" if part is None else "." if part == 1 else _quoted(str(part)) for part in parts
+    )
     return rf"(?s)\A{body}\z"
 
 
@@ -75,7 +68,9 @@ def _quoted(text: str) -> str:
 
 
 def _wide(text: str) -> str:
-    return "".join(re.sub(r"([^\w\s])", r"\\\1", one) if one.isascii() else one for one in text)
+    return "".join(
+        re.sub(r"([^\w\s])", r"\\\1", letter) if letter.isascii() else letter for letter in text
+    )
 
 
 @lru_cache(256)

@@ -20,6 +20,8 @@ _FLOAT = re.compile(
 )
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})|([0-9]{4})([0-9]{2})([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?")
+_TICKS = re.compile(r"[0-9]{1,18}")
+"""A time of day without colons counts units."""
 _ZONE = re.compile(r"\s*(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?|[A-Za-z][\w/+-]*)")
 _TRUE = {"true", "tru", "tr", "t", "yes", "ye", "y", "on", "1"}
 _FALSE = {"false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0"}
@@ -76,7 +78,7 @@ def _rounded(value: Decimal, kind: Any, shown: object) -> Decimal:
     if not value.is_finite() or value.adjusted() > kind.precision:
         raise _bad(shown, kind)
     found = value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
-    if abs(found.scaleb(kind.scale)) >= Decimal(10) ** kind.precision:
+    if found.scaleb(kind.scale, context=_EXACT).copy_abs() >= 10**kind.precision:
         raise _bad(shown, kind)
     return found
 
@@ -98,7 +100,7 @@ def _day(text: str, kind: Any) -> tuple[date, int]:
     match = _DATE.match(text)
     if match is None:
         raise _bad(text, kind)
-    parts = [int(one) for one in match.groups() if one is not None]
+    parts = [int(digits) for digits in match.groups() if digits is not None]
     try:
         return date(*parts), match.end()
     except ValueError:
@@ -138,7 +140,7 @@ def _instant(text: str, kind: Any) -> tuple[int, bool]:
 
 
 def _nanos(clock: re.Match[str], text: str, kind: Any) -> int:
-    hours, minutes, seconds = (int(one or 0) for one in clock.groups()[:3])
+    hours, minutes, seconds = (int(digits or 0) for digits in clock.groups()[:3])
     if hours > 23 or minutes > 59 or seconds > 59:
         raise _bad(text, kind)
     fraction = int((clock.group(4) or "0").ljust(9, "0"))
@@ -180,6 +182,8 @@ def _timestamp(text: str, kind: Any) -> int:
 
 def _time(text: str, kind: Any) -> int:
     clock = _TIME.fullmatch(text)
+    if clock is None and _TICKS.fullmatch(text):
+        return int(text)
     if clock is None:
         raise _bad(text, kind)
     return _nanos(clock, text, kind) // (10**9 // _PER_SECOND[kind.unit])

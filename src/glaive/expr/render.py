@@ -13,9 +13,10 @@ import pyarrow as pa
 from glaive.expr import tree
 from glaive.expr.coerce import is_text
 from glaive.expr.constant_list import ConstantList
-from glaive.expr.parse import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
+from glaive.expr.intervals import interval_text
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
+from glaive.expr.vocabulary import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
 from glaive.expr.write_text import written
 
 __all__ = ["render"]
@@ -52,7 +53,7 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
     match node:
         case tree.Name(parts, exact):
             first = _name(parts[0], always=exact)
-            return ".".join([first, *(_name(one) for one in parts[1:])]), _ATOM
+            return ".".join([first, *(_name(part) for part in parts[1:])]), _ATOM
         case tree.Column(path):
             return path if _PLAIN.fullmatch(path) or "." in path else _name(path), _ATOM
         case Literal():
@@ -69,9 +70,9 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
             inner = f"({render(operand)})" if bare else _in(operand, TIMES + 1)
             return f"- {inner}" if inner.startswith("-") else f"-{inner}", TIMES
         case tree.And(operands):
-            return " AND ".join(_in(one, AND + 1) for one in operands), AND
+            return " AND ".join(_in(operand, AND + 1) for operand in operands), AND
         case tree.Or(operands):
-            return " OR ".join(_in(one, OR + 1) for one in operands), OR
+            return " OR ".join(_in(operand, OR + 1) for operand in operands), OR
         case tree.Not(operand):
             return f"NOT {_in(operand, NOT)}", NOT
         case tree.IsNull(operand, negated):
@@ -158,7 +159,7 @@ def _literal(node: Literal) -> tuple[str, int]:
     if isinstance(value, float):
         return _float(value)
     if isinstance(value, tuple):
-        items = [Literal(one, kind.value_type) for one in value]  # type: ignore[attr-defined]  # a list's
+        items = [Literal(item, kind.value_type) for item in value]  # type: ignore[attr-defined]  # a list's
         return f"[{', '.join(map(render, items))}]", _ATOM
     if isinstance(value, int) and pa.types.is_integer(kind):
         return str(value), _ATOM if value >= 0 else TIMES
@@ -177,5 +178,7 @@ def _typed(node: Literal) -> str:
     scalar: Any = node.scalar()
     if pa.types.is_nested(scalar.type):
         return str(scalar.as_py())
+    if pa.types.is_interval(scalar.type):
+        return f"interval '{interval_text(scalar)}'"
     text = written(pa.repeat(scalar, 1))[0]
     return f"{type_text(node.type)} '{text}'"

@@ -18,7 +18,7 @@ def type_of(node: Node) -> Any:
         case tree.Column() | tree.Literal():
             return coerce.plain(node.type)
         case tree.Cast() | tree.Call():
-            return node.type
+            return coerce.plain(node.type)
         case tree.Negative(operand):
             return type_of(operand)
         case tree.Arithmetic(op, left, right):

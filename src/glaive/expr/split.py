@@ -21,7 +21,7 @@ Test = tuple[str, Condition]
 
 def paths(node: Node) -> tuple[str, ...]:
     """Paths of the columns, in the order of the text."""
-    found = (one.path for one in tree.walk(node) if isinstance(one, tree.Column))
+    found = (part.path for part in tree.walk(node) if isinstance(part, tree.Column))
     return tuple(dict.fromkeys(found))
 
 
@@ -42,7 +42,7 @@ def one_column(node: Node) -> Test | None:
         case tree.InList(tree.Column(path) as column, items, negated):
             if isinstance(items, ConstantList):
                 return (path, IsOneOf(items.array(), negated)) if _is_flat(column) else None
-            values = [one.value for one in items if isinstance(one, Literal)]
+            values = [item.value for item in items if isinstance(item, Literal)]
             if len(values) == len(items) and _is_flat(column):
                 return path, IsOneOf(pa.array(values, plain(column.type)), negated)
         case tree.Like(tree.Column(path, kind), Literal(), negated=False, ignore_case=False):
@@ -73,7 +73,7 @@ def _liked(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | No
     if pattern.is_null or not (pa.types.is_string(text) or pa.types.is_large_string(text)):
         return None
     parts = pieces(pattern.scalar().as_py(), escape)
-    words = [one for one in parts if isinstance(one, str)]
+    words = [part for part in parts if isinstance(part, str)]
     if len(words) != 1 or 1 in parts:
         return None
     begins, ends = parts[0] is not None, parts[-1] is not None
@@ -102,7 +102,7 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
 
 def _alternatives(operands: tuple[Node, ...]) -> Test | None:
     """``a = 1 OR a IN (2, 3)``."""
-    found = [one_column(one) for one in operands]
+    found = [one_column(operand) for operand in operands]
     values: list[Any] = []
     path = found[0][0] if found[0] else ""
     for test in found:
@@ -129,11 +129,11 @@ def merged(tests: list[tuple[Node, Test | None]]) -> list[tuple[Node, Test | Non
     return kept
 
 
-def _closes(one: Test | None, other: Test | None) -> bool:
+def _closes(first: Test | None, other: Test | None) -> bool:
     """Whether one gives the lower bound of a column and the other its upper bound."""
-    if one is None or other is None or one[0] != other[0]:
+    if first is None or other is None or first[0] != other[0]:
         return False
-    a, b = one[1], other[1]
+    a, b = first[1], other[1]
     if not isinstance(a, InRange) or not isinstance(b, InRange):
         return False
     return (
@@ -143,12 +143,12 @@ def _closes(one: Test | None, other: Test | None) -> bool:
     )
 
 
-def _range(one: Condition, other: Condition) -> Condition:
+def _range(first: Condition, other: Condition) -> Condition:
     lower, upper = (
-        (one, other) if isinstance(one, InRange) and one.low is not None else (other, one)
+        (first, other) if isinstance(first, InRange) and first.low is not None else (other, first)
     )
     if not isinstance(lower, InRange) or not isinstance(upper, InRange):
-        return one
+        return first
     return InRange(
         low=lower.low,
         high=upper.high,

@@ -62,11 +62,11 @@ def read_substrait(raw: bytes) -> Node:
     if len(expressions) != 1:
         raise FilterError(f"the Substrait bytes hold {len(expressions)} expressions, not one")
     functions = {}
-    for one in message.get(2, []):
-        declared = as_message(read_message(one), 3)
+    for entry in message.get(2, []):
+        declared = as_message(read_message(entry), 3)
         functions[as_int(declared, 2)] = as_text(declared, 3).split(":")[0]
     schema = as_message(message, 4)
-    names = iter([_text(one) for one in schema.get(1, [])])
+    names = iter([_text(name) for name in schema.get(1, [])])
     columns = _members(as_message(schema, 2), names, 0)
     reference = read_message(expressions[0])
     if 1 not in reference:
@@ -148,7 +148,7 @@ class _Reader:
         raise FilterError(f"Substrait expression {sorted(message)} is not one a filter has")
 
     def _all(self, message: Message, number: int) -> list[Node]:
-        return [self.read(read_message(one)) for one in message.get(number, [])]
+        return [self.read(read_message(entry)) for entry in message.get(number, [])]
 
     def _column(self, selection: Message) -> Node:
         if 1 not in selection or 3 in selection:
@@ -171,8 +171,8 @@ class _Reader:
     def _function(self, call: Message) -> Node:
         name = self._name(call)
         if name in _LISTED:
-            return _LISTED[name](*(self.read(one) for one in self._chain(call, name)))
-        return called(name, [self.read(one) for one in _arguments(call)])
+            return _LISTED[name](*(self.read(entry) for entry in self._chain(call, name)))
+        return called(name, [self.read(argument) for argument in _arguments(call)])
 
     def _name(self, call: Message) -> str:
         name = self.functions.get(as_int(call, 1))
@@ -185,18 +185,18 @@ class _Reader:
         found: list[Message] = []
         todo = [call]
         while todo:
-            for one in reversed(_arguments(todo.pop())):
-                inner = as_message(one, 3)
-                if 3 in one and self._name(inner) == name:
+            for argument in reversed(_arguments(todo.pop())):
+                inner = as_message(argument, 3)
+                if 3 in argument and self._name(inner) == name:
                     todo.append(inner)
                 else:
-                    found.append(one)
+                    found.append(argument)
                     continue
         return found[::-1]
 
     def _choice(self, message: Message) -> Node:
         """``if_else`` between truths."""
-        clauses = [read_message(one) for one in message.get(1, [])]
+        clauses = [read_message(entry) for entry in message.get(1, [])]
         if 2 * len(clauses) + self.depth > MAX_DEPTH:
             raise FilterError(f"a choice has more than {MAX_DEPTH // 2} cases, each within another")
         found = self.read(as_message(message, 2)) if 2 in message else Literal(None, pa.bool_())
@@ -208,8 +208,8 @@ class _Reader:
 
 def _arguments(call: Message) -> list[Message]:
     if 2 in call:
-        return [read_message(one) for one in call[2]]
-    return [as_message(read_message(one), 3) for one in call.get(4, [])]
+        return [read_message(entry) for entry in call[2]]
+    return [as_message(read_message(entry), 3) for entry in call.get(4, [])]
 
 
 def _type(message: Message) -> Any:
@@ -263,9 +263,9 @@ def _literal(message: Message, depth: int = 0) -> Literal:
         return Literal(raw, pa.binary(len(raw)))
     if 30 in message:
         parts = as_message(message, 30).get(1, [])
-        items = [_literal(read_message(one), depth + 1) for one in parts]
+        items = [_literal(read_message(part), depth + 1) for part in parts]
         item: Any = items[0].type if items else pa.null()
-        return Literal(tuple(one.value for one in items), pa.list_(item))
+        return Literal(tuple(item.value for item in items), pa.list_(item))
     return _timed(message)
 
 

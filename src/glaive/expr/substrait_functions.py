@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr import tree
-from glaive.expr.places import close_names
+from glaive.expr.source_position import close_names
 from glaive.expr.tree import Literal, Node
 
 __all__ = ["called"]
@@ -110,7 +110,7 @@ def _operator(name: str, arguments: tuple[Node, ...]) -> Node | None:
 
 def _infinite(node: Node) -> Node:
     infinity = float("inf")
-    return tree.InList(node, tuple(Literal(one, pa.float64()) for one in (infinity, -infinity)))
+    return tree.InList(node, tuple(Literal(value, pa.float64()) for value in (infinity, -infinity)))
 
 
 def _finite(node: Node) -> Node:

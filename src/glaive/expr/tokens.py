@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from glaive.expr.constant_list import LONG_LIST
-from glaive.expr.places import failure
+from glaive.expr.source_position import failure
 from glaive.expr.tree import MAX_TEXT
 
 __all__ = ["Kind", "Token", "tokenize"]
@@ -105,8 +105,6 @@ def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:
             raise failure("a name between back-ticks is empty", text, at)
     elif kind is Kind.BYTES:
         value = raw[2:-1] if raw.endswith("'") else raw[2:]
-        if len(value) % 2 and raw.endswith("'"):
-            raise failure("bytes have two digits each, these have an odd number", text, at)
         value = value.zfill(len(value) + len(value) % 2)
     return Token(kind, value, at, end)
 

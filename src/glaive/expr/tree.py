@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 __all__ = [
+    "FIRST_VALUE",
     "MAX_DEPTH",
     "MAX_NODES",
     "MAX_TEXT",
@@ -54,6 +55,10 @@ MAX_NODES = 250_000
 MAX_DEPTH = 128
 """Levels of a filter: each operator, call and pair of brackets is one. AND and OR of any
 number of operands are one level."""
+
+
+FIRST_VALUE = frozenset({"coalesce", "nvl"})
+"""Functions that are the first of their arguments that is not null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +166,7 @@ class Literal(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(_Placed):
-    """A list of constants: ``[1, 2]``."""
+    """A list of constants, within calls of anything: ``[1, 2]``."""
 
     items: tuple[Node, ...]
 
@@ -330,11 +335,11 @@ def either(*operands: Node, at: int = -1) -> Node:
 
 def _flat(operands: Sequence[Node], kind: type[And | Or]) -> tuple[Node, ...]:
     flat: list[Node] = []
-    for one in operands:
-        if isinstance(one, kind):
-            flat.extend(one.operands)
+    for operand in operands:
+        if isinstance(operand, kind):
+            flat.extend(operand.operands)
         else:
-            flat.append(one)
+            flat.append(operand)
     return tuple(flat)
 
 
@@ -367,6 +372,6 @@ def walk(node: Node) -> Iterator[Node]:
     """The expression and all it is made of, from the top down."""
     todo = [node]
     while todo:
-        one = todo.pop()
-        yield one
-        todo.extend(reversed(tuple(children(one))))
+        part = todo.pop()
+        yield part
+        todo.extend(reversed(tuple(children(part))))

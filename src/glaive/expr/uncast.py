@@ -2,13 +2,13 @@
 
 ``CAST(a AS bigint) = 5`` is ``a = 5`` where 5 has a place in the type of ``a``: nothing needs to be
 converted, and a test on one column is seen to be one. As the reference implementation does so
-for every conversion between whole numbers, decimals and times, ``CAST(d AS int) = 1`` on a
+for every conversion between integers, decimals and times, ``CAST(d AS int) = 1`` on a
 decimal means 1.00 there, and here.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from glaive.expr.tree import Literal
 
 __all__ = ["uncast"]
 
+_EXACT = Context(prec=160)
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -31,6 +32,8 @@ def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
         return None
     if is_text(left.type) and pa.types.is_integer(kind):
         return _from_text(op, right, kind)
+    if pa.types.is_date32(right.type) and pa.types.is_integer(kind):
+        return Literal(right.value, kind, at=right.at)  # both count days
     number = _number(right)
     if number is None:
         return None
@@ -51,7 +54,7 @@ def _value(number: int | Decimal, had: Any, kind: Any) -> int | Decimal | None:
     if types.is_decimal128(kind):
         if types.is_timestamp(had):
             return None
-        digits = Decimal(number).scaleb(kind.scale)
+        digits = Decimal(number).scaleb(kind.scale, context=_EXACT)
         fits = digits == digits.to_integral_value() and abs(digits) < Decimal(10) ** kind.precision
         return Decimal(number) if fits else None
     if number != int(number) or (types.is_decimal128(had) and types.is_timestamp(kind)):

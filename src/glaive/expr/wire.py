@@ -14,7 +14,7 @@ __all__ = ["Message", "as_bytes", "as_float", "as_int", "as_message", "as_text",
 
 Raw = int | bytes
 Message = dict[int, list[Raw]]
-"""Values by field number, in their order: whole numbers as they stand, all else as bytes."""
+"""Values by field number, in their order: integers as they stand, all else as bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 

@@ -1,8 +1,10 @@
-"""Numbers, dates and times as texts, one by one."""
+"""Numbers, dates and times as texts, row by row."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import FilterError
+from glaive.expr.rows import row_values
 
-__all__ = ["written"]
+__all__ = ["written", "written_duration"]
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,29 +32,27 @@ def written(array: Any) -> list[str | None]:
         Values of the type have no text.
     """
     kind, types = array.type, pa.types
+    write: Callable[[Any], str]
     if types.is_floating(kind):
         width = np.dtype(f"f{kind.bit_width // 8}").type
-        return [None if one is None else _float(width(one)) for one in array.to_pylist()]
-    if types.is_decimal(kind):
-        return [None if one is None else format(one, "f") for one in array.to_pylist()]
-    if types.is_date32(kind):
-        days = array.cast(pa.int32()).to_pylist()
-        return [None if one is None else _date(one) for one in days]
-    if types.is_date64(kind):
-        return [None if one is None else _moment(one, "ms", None) for one in _raw(array)]
-    if types.is_timestamp(kind):
-        return [None if one is None else _moment(one, kind.unit, kind.tz) for one in _raw(array)]
-    if types.is_time(kind):
-        raw = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
-        return [None if one is None else _clock(one, kind.unit) for one in raw]
-    if types.is_duration(kind):
-        return [None if one is None else _duration(one, kind.unit) for one in _raw(array)]
-    raise FilterError(f"{kind} cannot be cast to text")
-
-
-def _raw(array: Any) -> list[int | None]:
-    found: list[int | None] = array.cast(pa.int64()).to_pylist()
-    return found
+        write = _half if kind.bit_width == 16 else lambda value: _float(width(value))
+    elif types.is_decimal(kind):
+        write = "{:f}".format
+    elif types.is_date32(kind):
+        write = _date
+    elif types.is_date64(kind):
+        write = partial(_moment, unit="ms", zone=None)
+    elif types.is_timestamp(kind):
+        write = partial(_moment, unit=kind.unit, zone=kind.tz)
+    elif types.is_time(kind):
+        write = partial(_clock, unit=kind.unit)
+    elif types.is_duration(kind):
+        write = partial(written_duration, unit=kind.unit)
+    else:
+        raise FilterError(f"{kind} cannot be cast to text")
+    if types.is_temporal(kind):
+        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return row_values(write, array)
 
 
 def _float(value: Any) -> str:
@@ -64,6 +65,13 @@ def _float(value: Any) -> str:
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="-").split("e")
     mantissa = mantissa.removesuffix(".")
     return f"{mantissa}e{int(exponent)}"
+
+
+def _half(value: float) -> str:
+    """All digits, without a point where there is nothing behind it."""
+    if not np.isfinite(value):
+        return _float(np.float32(value))
+    return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
 
 
 def _date(days: int) -> str:
@@ -118,7 +126,13 @@ def _clock(value: int, unit: str) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(rest, unit)}"
 
 
-def _duration(value: int, unit: str) -> str:
-    seconds, rest = divmod(abs(value), _PER_SECOND[unit])
-    fraction = _fraction(rest, unit).rstrip("0")
-    return f"{'-' if value < 0 else ''}PT{seconds}{fraction}S"
+def written_duration(value: int, unit: str) -> str:
+    """``0 days 0 hours 0 mins 1.500 secs``; each part has the sign."""
+    size = _PER_SECOND[unit]
+    whole, rest = divmod(abs(value), size)
+    sign = "-" if value < 0 else ""
+    parts = [whole // 86_400, whole // 3600 % 24, whole // 60 % 60]
+    days, hours, minutes = (f"{sign if part else ''}{part}" for part in parts)
+    fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
+    seconds = f"{sign}{whole % 60}{fraction}" if value else f"0{fraction}"
+    return f"{days} days {hours} hours {minutes} mins {seconds} secs"

@@ -89,9 +89,13 @@ class BoundFragment:
         else:
             columns = self.columns if self.projection.plain else self.stored
             arrays = [column.read(start, stop) for column in columns]
-        if not self.projection.plain:
-            arrays = self.outputs(arrays, np.arange(start, stop, dtype=np.int64))
-        return arrays if self.live is None else self.live.keep(start, stop, arrays)
+        if self.live is not None:
+            arrays = self.live.keep(start, stop, arrays)
+        if self.projection.plain:
+            return arrays
+        # Nothing is computed of deleted rows: their values may be none that it exists for.
+        rows = np.arange(start, stop) if self.live is None else self.live.among(start, stop)
+        return self.outputs(arrays, rows)
 
     def expect(self, pattern: Literal["random", "sequential"]) -> None:
         """Tell the files how they will be read."""

@@ -81,6 +81,11 @@ class LiveRows:
         first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
         return int(stop - start - (last - first))
 
+    def among(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The live rows among physical rows ``start`` to ``stop``."""
+        first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
+        return np.delete(np.arange(start, stop), self.deleted[first:last] - start)
+
     def keep(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """Drop the deleted rows from arrays of physical rows ``start`` to ``stop``.
 

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["may_be_null"]
 
-_FIRST_VALUE = frozenset({"coalesce", "ifnull", "nvl"})
-"""Functions that are null only when all they are given is."""
-
 
 def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
     """Whether a bound expression may be null.
@@ -36,7 +33,7 @@ def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
                 pass
             case tree.Compare(op) if "DISTINCT" in op:
                 pass
-            case tree.Call(name=name) if name in _FIRST_VALUE:
+            case tree.Call(name=name) if name in tree.FIRST_VALUE:
                 if all(may_be_null(argument, column) for argument in one.arguments):
                     return True
             case tree.Call() | tree.Member() | tree.Subscript():

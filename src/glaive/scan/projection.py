@@ -255,13 +255,19 @@ class _Maker:
         self.arrow.append(_output_field(name, [*chain[:-1], _shown(chain[-1], self.blobs)]))
 
     def add_computed(self, name: str, text: str) -> None:
-        """The next column: the value of an expression."""
+        """The next column: the value of an expression; a column under a name of its own."""
         from glaive.expr.filters import bind_value
+        from glaive.expr.tree import Column
 
         value = bind_value(text, self.schema, system=SYSTEM_COLUMNS)
+        node = value.expression
+        if isinstance(node, Column):
+            self.outputs.append(self._read(node.path))
+            self.arrow.append(self._renamed(node.path, name))
+            return
         inputs = {path: self._read(path) for path in value.columns}
         self.outputs.append(Computed(value, inputs))
-        self.arrow.append(self._computed_field(name, value))
+        self.arrow.append(pa.field(name, value.type, may_be_null(node, self._may_be_null)))
 
     def done(self, inputs: Sequence[str]) -> Projection:
         """The projection, with columns that are needed beside those of the result."""
@@ -318,16 +324,10 @@ class _Maker:
     def _may_be_null(self, path: str) -> bool:
         return self.is_system(path) or any(one.nullable for one in self.schema.find(path))
 
-    def _computed_field(self, name: str, value: Value) -> pa.Field:
-        """The field of a computed column; a column under another name stays what it is."""
-        from glaive.expr.tree import Column
-
-        node = value.expression
-        if not isinstance(node, Column):
-            return pa.field(name, value.type, may_be_null(node, self._may_be_null))
-        path = node.path
+    def _renamed(self, path: str, name: str) -> pa.Field:
+        """The field of a column under another name; it stays what it is."""
         if self.is_system(path):
-            return pa.field(name, value.type)
+            return pa.field(name, SYSTEM_COLUMNS[path])
         chain = self._chain(path)
         return _output_field(path, [*chain[:-1], _shown(chain[-1], self.blobs)]).with_name(name)
 

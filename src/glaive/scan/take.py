@@ -20,6 +20,7 @@ from glaive.arrow.buffers import number_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.views import without_views
 from glaive.config import settings
 from glaive.errors import CapacityError, OptionError, RowIndexError
 from glaive.file.drive import drive_together
@@ -242,6 +243,8 @@ def _put_back(table: pa.Table, order: NDArray[np.int64]) -> pa.Table:
     """Undo ``order``: row ``i`` of the table goes to place ``order[i]``."""
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
+    if any(without_views(column.type) != column.type for column in table.columns):
+        return take_rows(table, back, distinct=True)
     try:
         whole: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
     except CapacityError:

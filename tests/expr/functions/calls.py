@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.expr.functions.registry import find
-from glaive.expr.functions.values import spread
+from glaive.expr.rows import spread
 
 UNITS = {
     "month": (1, 0, 0),

@@ -11,7 +11,7 @@ from glaive.errors import FilterError
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa
-from glaive.expr.functions.values import array_of, count_rows, spread
+from glaive.expr.rows import array_of, count_rows, spread
 
 __all__ = ["named_type", "type_name"]
 

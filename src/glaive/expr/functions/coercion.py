@@ -130,19 +130,19 @@ def LOOSE_TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Rea
 
 
 def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A whole number; computed on as ``int64``."""
+    """An integer; computed on as ``int64``."""
     kind = call.types[number]
     if is_kind.is_integer(kind) or is_kind.is_null(kind):
         return pa.int64(), kind
-    raise refuse(call, number, "a whole number")
+    raise refuse(call, number, "an integer")
 
 
 def INTEGER32(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A whole number, or text of one; computed on as ``int32``."""
+    """An integer, or text of one; computed on as ``int32``."""
     kind = call.types[number]
     if is_kind.is_integer(kind) or is_kind.is_null(kind) or is_text(kind):
         return pa.int32(), pa.int32()
-    raise refuse(call, number, "a whole number")
+    raise refuse(call, number, "an integer")
 
 
 def _is_number(kind: Any) -> bool:

@@ -1,22 +1,20 @@
-"""Choosing between values: the first that is not null, the greatest, null where two are equal.
-
-Values of nested types are compared in a loop over rows.
-"""
+"""Choosing between values: the first that is not null, the greatest, null where two are equal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from glaive.errors import FilterError
+from glaive.expr.compare import compare, distinct
 from glaive.expr.functions.coercion import ANY, check_count, is_text, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.rows import count_rows, spread
 
 __all__: list[str] = []
 
@@ -37,12 +35,12 @@ def _one_type(call: Call, meet: Callable[[Any, Any], Any] = unify) -> Types:
 
 def _compared(left: Any, right: Any) -> Any | None:
     """The type in which two values are compared."""
-    for one, other in ((left, right), (right, left)):
-        if is_text(one) and _is_binary(other):
-            wide = pa.large_string() in (one, other) or is_kind.is_large_binary(other)
+    for kind, other in ((left, right), (right, left)):
+        if is_text(kind) and _is_binary(other):
+            wide = pa.large_string() in (kind, other) or is_kind.is_large_binary(other)
             return pa.large_binary() if wide else pa.binary()
-        if is_kind.is_dictionary(one) and other not in (one.value_type, one):
-            return unify(one.value_type, other)
+        if is_kind.is_dictionary(kind) and other not in (kind.value_type, kind):
+            return unify(kind.value_type, other)
     return unify(left, right)
 
 
@@ -52,16 +50,33 @@ def _is_binary(kind: Any) -> bool:
 
 
 def _joined(left: Any, right: Any) -> Any | None:
-    """The type of a column with values of both; text where one is text."""
-    for one, other in ((left, right), (right, left)):
-        if is_text(one) and not is_text(other) and not is_kind.is_null(other):
-            return None if is_kind.is_nested(other) else _compared(one, pa.null())
+    """The type of a column with values of both; text where one is text, the other a number."""
+    for text, other in ((left, right), (right, left)):
+        if is_text(text) and _is_number(other):
+            return text.value_type if is_kind.is_dictionary(text) and text is right else text
+        if is_text(text) and (is_kind.is_boolean(other) or is_kind.is_duration(other)):
+            return None
+    return _compared(left, right)
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind))
+
+
+def _first_of(left: Any, right: Any) -> Any | None:
+    """The type of the first of both that is there: points in time meet no text and no number."""
+    for kind, other in ((left, right), (right, left)):
+        if is_kind.is_temporal(kind) and (is_text(other) or is_kind.is_integer(other)):
+            return None
+        if is_kind.is_dictionary(kind) and not is_text(other) and not is_kind.is_null(other):
+            met = unify(kind.value_type, other)
+            return met and pa.dictionary(kind.index_type, met)
     return unify(left, right)
 
 
 def _at_least_one(call: Call) -> Types:
     check_count(call, 1)
-    return _one_type(call)
+    return _one_type(call, _first_of)
 
 
 def _choose(condition: Any, chosen: Any, other: Any) -> Any:
@@ -170,8 +185,7 @@ def _equal(left: Any, right: Any) -> Any:
     if is_kind.is_floating(left.type):
         left, right = _ordered(left), _ordered(right)
     if is_kind.is_nested(left.type):
-        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
-        return pa.array([one == two for one, two in pairs], pa.bool_())
+        return pc.invert(distinct(left, right))
     return pc.equal(left, right)
 
 
@@ -202,9 +216,19 @@ def _extreme(name: str, choose: Any, values: tuple[Any, ...]) -> Any:
         return _floats(choose(*map(_ordered, columns)), kind)
     if is_kind.is_boolean(kind):
         return choose(*[column.cast(pa.int8()) for column in columns]).cast(kind)
-    if is_kind.is_nested(kind) or isinstance(kind, pa.ExtensionType):
+    if is_kind.is_timestamp(kind):
+        return choose(*[column.view(pa.int64()) for column in columns]).view(kind)
+    if isinstance(kind, pa.ExtensionType):
         raise FilterError(f"{name}: values of type {kind} have no order")
+    if is_kind.is_nested(kind):
+        return reduce(partial(_better, ">=" if name == "greatest" else "<="), columns)
     return choose(*columns)
+
+
+def _better(op: str, left: Any, right: Any) -> Any:
+    """Of each two lists the one that is there, and of both the one that ``op`` says."""
+    first = pc.fill_null(compare(op, left, right), False)
+    return _choose(pc.if_else(pc.is_valid(right), first, True), left, right)
 
 
 def _ordered_types(call: Call) -> Types:

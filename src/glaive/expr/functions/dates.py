@@ -22,7 +22,7 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.rows import count_rows, spread
 
 __all__: list[str] = []
 

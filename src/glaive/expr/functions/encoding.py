@@ -1,4 +1,4 @@
-"""Bytes as text and back: hexadecimal by numpy, base64 in a loop over values."""
+"""Bytes as text and back: hexadecimal by numpy, base64 row by row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glaive.errors import FilterError
 from glaive.expr.functions.coercion import BINARY, TEXT, signature
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import constant, each
+from glaive.expr.rows import constant, map_rows
 from glaive.expr.sizes import bytes_of, reserve
 
 __all__ = ["hex_text"]
@@ -53,7 +53,7 @@ def _encode(values: Any, encoding: Any) -> Any:
         text = base64.b64encode(raw).decode()
         return text if name == "base64pad" else text.rstrip("=")
 
-    return each(kind, encoded, values)
+    return map_rows(kind, encoded, values)
 
 
 @function("decode", takes=signature(BINARY, TEXT, result=lambda counted: counted[0]))
@@ -72,7 +72,7 @@ def _decode(values: Any, encoding: Any) -> Any:
             raise FilterError(f"decode: {raw[:40]!r} is not base64")
         return made
 
-    return each(values.type, decoded, values)
+    return map_rows(values.type, decoded, values)
 
 
 def _decode_hex(values: Any) -> Any:

@@ -15,7 +15,7 @@ from glaive.expr.functions.coercion import BINARY, TEXT, signature
 from glaive.expr.functions.encoding import hex_text
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import constant
+from glaive.expr.rows import constant
 from glaive.expr.sizes import reserve
 
 __all__: list[str] = []

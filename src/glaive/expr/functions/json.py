@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
@@ -32,9 +31,10 @@ from glaive.expr.functions.jsonb_views import (
     JsonItems,
     items_of,
 )
+from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.rows import constant, count_rows, map_constants, spread
 
 __all__: list[str] = []
 
@@ -152,25 +152,10 @@ def _jsonb(values: Any) -> Any:
 
 def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``compute(jsonb, *keys)`` once for each distinct set of keys; nulls give nulls."""
-    rows = count_rows(arguments)
-    values = _jsonb(spread(arguments[0], rows))
-    if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
-        given = [other.as_py() for other in arguments[1:]]
-        return pa.nulls(rows, kind) if None in given else compute(values, *given)
-    if not rows:
-        return pa.nulls(0, kind)
-    columns = [spread(other, rows).to_pylist() for other in arguments[1:]]
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for row, key in enumerate(zip(*columns, strict=True)):
-        places.setdefault(key, []).append(row)
-    made = [
-        pa.nulls(len(some), kind)
-        if None in key
-        else compute(values.take(pa.array(some, pa.int64())), *key)
-        for key, some in places.items()
-    ]
-    order = np.argsort(np.concatenate([np.array(some) for some in places.values()]))
-    return concat_arrays(made).take(pa.array(order))
+    values = arguments[0]
+    if constant(values):
+        values = spread(values, count_rows(arguments))
+    return map_constants(kind, compute, (_jsonb(values), *arguments[1:]))
 
 
 def _spread_rows(made: Any, items_rows: Any, rows: int) -> Any:
@@ -277,13 +262,14 @@ def _selected(values: Any, path: str) -> Any:
     several = counts > 1
     if not several.any():
         return made
-    texts = decode_jsonb(documents, _WHERE).to_pylist()
-    joined = [
-        "[" + ",".join(texts[first[row] : first[row] + counts[row]]) + "]"
-        for row in np.flatnonzero(several)
-    ]
-    wrapped = encode_jsonb(pa.array(joined, pa.string()))
-    return pc.replace_with_mask(made, pa.array(several), wrapped)
+    mask = pa.array(several)
+    wrapped = encode_jsonb(_as_arrays(decode_jsonb(documents, _WHERE), counts).filter(mask))
+    return pc.replace_with_mask(made, mask, wrapped)
+
+
+def _as_arrays(texts: Any, counts: Any) -> Any:
+    """JSON arrays of texts of JSON, of which each row has so many."""
+    return bracketed(texts, counts, ",").cast(pa.string())
 
 
 @function("json_extract", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
@@ -293,12 +279,10 @@ def _json_extract(values: Any, path: Any) -> Any:
         counts, first, there = _grouped(items, len(values))
         texts = texts_of(items, quoted=True)
         made = texts.take(pa.array(np.where(there, first, 0), mask=~there))
-        several = np.flatnonzero(counts > 1)
-        if not len(several):
+        several = pa.array(counts > 1)
+        if not several.true_count:
             return made
-        every = texts.to_pylist()
-        joined = [f"[{','.join(every[first[n] : first[n] + counts[n]])}]" for n in several]
-        return pc.replace_with_mask(made, pa.array(counts > 1), pa.array(joined, pa.string()))
+        return pc.replace_with_mask(made, several, _as_arrays(texts, counts).filter(several))
 
     return _by_key(pa.string(), extract, values, path)
 
@@ -309,6 +293,15 @@ _TYPED = pa.struct(
 _TAGS = np.zeros(8, np.uint8)
 _TAGS[[TRUE, FALSE, STRING, ARRAY, OBJECT]] = (1, 1, 4, 5, 6)
 _WHOLE_TAG, _FLOAT_TAG = 2, 3
+_LARGEST = str(2**63 - 1)
+
+
+def _are_whole(texts: Any) -> Any:
+    """Which texts of numbers are whole ones of 64 bits."""
+    digits = pc.utf8_ltrim(pc.utf8_ltrim(texts, "-"), "0")
+    count = pc.binary_length(digits)
+    few = pc.or_(pc.less(count, 19), pc.and_(pc.equal(count, 19), pc.less_equal(digits, _LARGEST)))
+    return pc.and_(pc.match_substring_regex(texts, r"^-?[0-9]+$"), few)
 
 
 @function("json_extract_with_type", takes=signature(JSON, LOOSE_TEXT, result=_TYPED))
@@ -319,8 +312,7 @@ def _json_extract_with_type(values: Any, path: Any) -> Any:
         tags = np.zeros(len(values), np.uint8)
         tags[items.rows] = _TAGS[items.kinds]
         numbers = items.keep(items.kinds == NUMBER)
-        texts = texts_of(numbers).to_pylist()
-        whole = [text.lstrip("-").isdigit() and abs(int(text)) < 2**63 for text in texts]
+        whole = _are_whole(texts_of(numbers)).to_numpy(zero_copy_only=False)
         tags[numbers.rows] = np.where(whole, _WHOLE_TAG, _FLOAT_TAG)
         return pa.StructArray.from_arrays([found, pa.array(tags)], fields=list(_TYPED))
 

@@ -1,4 +1,4 @@
-"""Scalars of JSONB as numbers and text: whole numbers of all rows at once, text in a loop."""
+"""Scalars of JSONB as numbers and text: integers of all rows at once, text row by row."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from glaive.arrow.jsonb import decode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.jsonb_views import FALSE, NUMBER, OBJECT, STRING, TRUE, JsonItems
 from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.rows import row_values
 
 __all__ = ["numbers_of", "texts_of"]
 
@@ -48,7 +49,7 @@ def texts_of(items: JsonItems, *, quoted: bool = False) -> Any:
 
 
 def _small_whole(items: JsonItems) -> tuple[Any, Any]:
-    """Which items are whole numbers of at most 32 bits, and those numbers."""
+    """Which items are integers of at most 32 bits, and those numbers."""
     made = np.zeros(len(items), np.int64)
     widths = items.end - items.begin - 1
     places = np.flatnonzero((items.kinds == NUMBER) & (widths >= 1) & (widths <= 4))
@@ -114,8 +115,8 @@ def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
             done[some] = True
     rest = np.flatnonzero(~done)
     if len(rest):
-        texts = texts_of(items.keep(rest)).to_pylist()
-        made[rest] = [_parsed(text, name, whole=whole) for text in texts]
+        texts = texts_of(items.keep(rest))
+        made[rest] = row_values(lambda text: _parsed(text, name, whole=whole), texts)
     return pa.array(made, kind)
 
 

@@ -1,4 +1,4 @@
-"""Lists made of other lists and of values: loops over rows, but for ranges and ``make_array``."""
+"""Lists made of other lists and of values: row by row, where items are compared or moved."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import numpy as np
 from glaive.arrow.capacity import row_weights
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import FilterError
-from glaive.expr.functions.coercion import INTEGER, check_count, refuse
-from glaive.expr.functions.list_rules import item_field, list_type, lists, loop, same
+from glaive.expr.functions.coercion import INTEGER, check_count
+from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.functions.list_rules import item_field, list_type, lists, same
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_size, constant, count_rows, spread
+from glaive.expr.functions.values import check_size
+from glaive.expr.rows import constant, count_rows, map_rows, spread
 from glaive.expr.sizes import bytes_of, largest, reserve, reserve_within
 
 __all__: list[str] = []
@@ -35,18 +37,39 @@ def _key(value: Any) -> Any:
 # --------------------------------------------------------------------------- with values
 
 
+def _with_item(values: Any, item: Any, *, first: bool) -> Any:
+    """Lists with an item more; a null list is an empty one."""
+    rows = count_rows((values, item))
+    parts = ListParts.of(spread(values, rows))
+    ends = np.concatenate([[0], np.cumsum(parts.sizes + 1)])
+    added = ends[:-1] if first else ends[1:] - 1
+    order = np.full(ends[-1], -1)
+    order[added] = np.arange(rows) + len(parts.values)
+    order[order < 0] = np.arange(len(parts.values))
+    items = concat_arrays([parts.values, spread(item, rows)]).take(pa.array(order))
+    return _lists_of(items, ends, values.type)
+
+
+def _lists_of(items: Any, offsets: Any, kind: Any) -> Any:
+    large = is_kind.is_large_list(kind)
+    made = pa.LargeListArray if large else pa.ListArray
+    return made.from_arrays(
+        pa.array(offsets, pa.int64() if large else pa.int32()), items, type=kind
+    )
+
+
 @function(
     "array_append", "list_append", "array_push_back", "list_push_back", takes=lists("le", same)
 )
 def _array_append(values: Any, item: Any) -> Any:
-    return loop(values.type, lambda value, item: [*(value or []), item], values, item, nulls=(0, 1))
+    return _with_item(values, item, first=False)
 
 
 @function(
     "array_prepend", "list_prepend", "array_push_front", "list_push_front", takes=lists("el", same)
 )
 def _array_prepend(item: Any, values: Any) -> Any:
-    return loop(values.type, lambda item, value: [item, *(value or [])], item, values, nulls=(0, 1))
+    return _with_item(values, item, first=True)
 
 
 def _concat_types(call: Call) -> Types:
@@ -64,7 +87,7 @@ def _array_concat(*values: Any) -> Any:
         there = [part for part in parts if part is not None]
         return [item for part in there for item in part] if there else None
 
-    return loop(values[0].type, joined, *values, nulls=range(len(values)))
+    return map_rows(values[0].type, joined, *values, nulls=range(len(values)))
 
 
 def _removed(values: Any, item: Any, count: Any) -> Any:
@@ -77,7 +100,7 @@ def _removed(values: Any, item: Any, count: Any) -> Any:
                 made.append(each)
         return made
 
-    return loop(values.type, removed, values, item, count, nulls=())
+    return map_rows(values.type, removed, values, item, count, nulls=())
 
 
 _ONE, _ALL = pa.scalar(1, pa.int64()), pa.scalar(2**62, pa.int64())
@@ -110,7 +133,7 @@ def _replaced(values: Any, item: Any, other: Any, count: Any) -> Any:
             made.append(other if hit else each)
         return made
 
-    return loop(values.type, replaced, values, item, other, count, nulls=(1, 2))
+    return map_rows(values.type, replaced, values, item, other, count, nulls=(1, 2))
 
 
 @function("array_replace", "list_replace", takes=lists("lee", same))
@@ -140,30 +163,32 @@ def _first_of_each(value: list[Any]) -> list[Any]:
 
 @function("array_distinct", "list_distinct", takes=lists("l", same))
 def _array_distinct(values: Any) -> Any:
-    return loop(values.type, _first_of_each, values)
+    return map_rows(values.type, _first_of_each, values)
 
 
 @function("array_union", "list_union", takes=lists("ll", same))
 def _array_union(values: Any, others: Any) -> Any:
-    return loop(values.type, lambda one, two: _first_of_each([*one, *two]), values, others)
+    return map_rows(
+        values.type, lambda left, right: _first_of_each([*left, *right]), values, others
+    )
 
 
 @function("array_intersect", "list_intersect", takes=lists("ll", same))
 def _array_intersect(values: Any, others: Any) -> Any:
-    def common(one: list[Any], two: list[Any]) -> list[Any]:
-        known = {_key(item) for item in two}
-        return [item for item in _first_of_each(one) if _key(item) in known]
+    def common(left: list[Any], right: list[Any]) -> list[Any]:
+        known = {_key(item) for item in right}
+        return [item for item in _first_of_each(left) if _key(item) in known]
 
-    return loop(values.type, common, values, others)
+    return map_rows(values.type, common, values, others)
 
 
 @function("array_except", "list_except", takes=lists("ll", same))
 def _array_except(values: Any, others: Any) -> Any:
-    def rest(one: list[Any], two: list[Any]) -> list[Any]:
-        known = {_key(item) for item in two}
-        return [item for item in _first_of_each(one) if _key(item) not in known]
+    def rest(left: list[Any], right: list[Any]) -> list[Any]:
+        known = {_key(item) for item in right}
+        return [item for item in _first_of_each(left) if _key(item) not in known]
 
-    return loop(values.type, rest, values, others)
+    return map_rows(values.type, rest, values, others)
 
 
 # --------------------------------------------------------------------------- order and parts
@@ -171,22 +196,22 @@ def _array_except(values: Any, others: Any) -> Any:
 
 @function("array_reverse", "list_reverse", takes=lists("l", same))
 def _array_reverse(values: Any) -> Any:
-    return loop(values.type, lambda value: value[::-1], values)
+    return map_rows(values.type, lambda value: value[::-1], values)
 
 
 @function("array_compact", "list_compact", takes=lists("l", same))
 def _array_compact(values: Any) -> Any:
-    return loop(values.type, lambda value: [item for item in value if item is not None], values)
+    return map_rows(values.type, lambda value: [item for item in value if item is not None], values)
 
 
 @function("array_pop_back", "list_pop_back", takes=lists("l", same))
 def _array_pop_back(values: Any) -> Any:
-    return loop(values.type, lambda value: value[:-1], values)
+    return map_rows(values.type, lambda value: value[:-1], values)
 
 
 @function("array_pop_front", "list_pop_front", takes=lists("l", same))
 def _array_pop_front(values: Any) -> Any:
-    return loop(values.type, lambda value: value[1:], values)
+    return map_rows(values.type, lambda value: value[1:], values)
 
 
 @function("array_sort", "list_sort", takes=lists("ltt", same, 2))
@@ -204,7 +229,7 @@ def _array_sort(values: Any, order: Any = None, nulls: Any = None) -> Any:
         there = _in_order(there, reverse=order.upper() == "DESC")
         return [*there, *missing] if nulls.upper() == "NULLS LAST" else [*missing, *there]
 
-    return loop(values.type, ordered, values, order, nulls)
+    return map_rows(values.type, ordered, values, order, nulls)
 
 
 def _in_order(values: list[Any], *, reverse: bool) -> list[Any]:
@@ -227,7 +252,7 @@ def _array_slice(values: Any, begin: Any, end: Any, step: Any = None) -> Any:
         last = len(value) + end if end < 0 else min(end, len(value)) - 1
         return value[first : last + 1 : step] if last >= 0 else []
 
-    return loop(values.type, part, values, begin, end, step)
+    return map_rows(values.type, part, values, begin, end, step)
 
 
 @function("array_resize", "list_resize", takes=lists("lie", same, 1))
@@ -246,7 +271,7 @@ def _array_resize(values: Any, size: Any, item: Any = None) -> Any:
             raise FilterError(f"array_resize: a list has no {size} items")
         return [*value[:size], *[item] * (size - len(value))]
 
-    return loop(values.type, resized, values, size, item, nulls=(1, 2))
+    return map_rows(values.type, resized, values, size, item, nulls=(1, 2))
 
 
 def _check_items(name: str, sizes: Any, value: Any) -> None:
@@ -277,7 +302,11 @@ def _flatten(values: Any) -> Any:
     if not (is_kind.is_list(inner) or is_kind.is_large_list(inner)):
         return values
     kind = _flattened(values.type)
-    return loop(kind, lambda v: [item for part in v if part is not None for item in part], values)
+    outer = ListParts.of(values)
+    inner = ListParts.of(outer.values)
+    sizes = np.bincount(outer.rows, inner.sizes, minlength=len(values)).astype(np.int64)
+    made = _lists_of(inner.values, np.concatenate([[0], np.cumsum(sizes)]), kind)
+    return pc.if_else(values.is_valid(), made, pa.scalar(None, kind))
 
 
 # --------------------------------------------------------------------------- from values
@@ -326,49 +355,6 @@ def _array_repeat(value: Any, count: Any) -> Any:
     return pc.if_else(valid, made, pa.scalar(None, kind))
 
 
-def _range_types(call: Call) -> Types:
-    check_count(call, 1, 3)
-    if not all(is_kind.is_integer(kind) or is_kind.is_null(kind) for kind in call.types):
-        wrong = next(n for n, kind in enumerate(call.types) if not is_kind.is_integer(kind))
-        raise refuse(call, wrong, "a whole number")
-    return (pa.int64(),) * len(call.types), pa.list_(item_field(pa.int64()))
-
-
-def _ranges(name: str, arguments: tuple[Any, ...], closed: int) -> Any:
-    if len(arguments) == 1:
-        arguments = (pa.scalar(0, pa.int64()), arguments[0])
-    step = arguments[2] if len(arguments) == 3 else _ONE
-    rows = count_rows(arguments)
-    columns = [spread(argument, rows) for argument in (*arguments[:2], step)]
-    valid = reduce(pc.and_, [column.is_valid() for column in columns])
-    begin, end, stride = [
-        pc.fill_null(column, 1).to_numpy(zero_copy_only=False) for column in columns
-    ]
-    if (stride == 0).any():
-        raise FilterError(f"{name}: the step must not be 0")
-    last = end.astype(object) - (0 if closed else np.sign(stride).astype(object))
-    sizes = np.maximum((last - begin.astype(object)) // stride.astype(object) + 1, 0)
-    sizes = np.where(valid.to_numpy(zero_copy_only=False), sizes, 0)
-    check_size(name, pa.array(sizes.astype(np.float64)), what="numbers", each=8)
-    sizes = sizes.astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-    items = np.repeat(begin, sizes) + inside * np.repeat(stride, sizes)
-    kind = pa.list_(item_field(pa.int64()))
-    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(items), type=kind)
-    return pc.if_else(valid, made, pa.scalar(None, kind))
-
-
-@function("range", takes=_range_types)
-def _range(*arguments: Any) -> Any:
-    return _ranges("range", arguments, 0)
-
-
-@function("generate_series", takes=_range_types)
-def _generate_series(*arguments: Any) -> Any:
-    return _ranges("generate_series", arguments, 1)
-
-
 def _zip_types(call: Call) -> Types:
     check_count(call, 1)
     kinds = [list_type(call, number) for number in range(len(call.types))]
@@ -396,4 +382,4 @@ def _arrays_zip(*values: Any) -> Any:
             for place in range(size)
         ]
 
-    return loop(kind, zipped, *values, nulls=range(len(values)))
+    return map_rows(kind, zipped, *values, nulls=range(len(values)))

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from glaive.expr.compare import distinct
 from glaive.expr.functions.untyped import pa, pc
 
-__all__ = ["ListParts"]
+__all__ = ["ListParts", "bracketed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,19 @@ class ListParts:
         if not isinstance(wanted, pa.Scalar):
             wanted = wanted.take(pa.array(self.rows))
         if pa.types.is_nested(self.values.type):
-            other = wanted.as_py() if isinstance(wanted, pa.Scalar) else None
-            others = wanted.to_pylist() if other is None else [other] * len(self.values)
-            pairs = zip(self.values.to_pylist(), others, strict=True)
-            return pa.array([one == two for one, two in pairs], pa.bool_())
+            return pc.invert(distinct(self.values, wanted))
         return pc.equal(self.values, wanted)
 
     def any_of(self, chosen: Any) -> Any:
         """Return which rows have a value that is chosen; null counts as not."""
         mask = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
         return np.bincount(self.rows[mask], minlength=len(self.sizes)) > 0
+
+
+def bracketed(texts: Any, sizes: Any, separator: str) -> Any:
+    """Texts between brackets, of which each row has ``sizes``; as ``large_string``."""
+    signs = (separator, "[", "]", "")
+    between, begin, end, nothing = (pa.scalar(sign, pa.large_string()) for sign in signs)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64())
+    lists = pa.LargeListArray.from_arrays(offsets, texts.cast(pa.large_string()))
+    return pc.binary_join_element_wise(begin, pc.binary_join(lists, between), end, nothing)

@@ -1,17 +1,16 @@
-"""Types of calls on lists, and the loop over their rows."""
+"""Types of calls on lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from glaive.expr.functions.coercion import INTEGER, TEXT, check_count, is_text, refuse
 from glaive.expr.functions.registry import Call, Types
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa
-from glaive.expr.functions.values import array_of, count_rows, spread
 
-__all__ = ["always", "element_of", "item_field", "like", "list_type", "lists", "loop", "same"]
+__all__ = ["always", "element_of", "item_field", "like", "list_type", "lists", "same"]
 
 is_kind = pa.types
 
@@ -43,7 +42,7 @@ def like(kind: Any, item: Any) -> Any:
 
 
 def lists(pattern: str, result: Callable[[Any], Any], optional: int = 0) -> Callable[[Call], Types]:
-    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` a whole number, ``t`` text."""
+    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` an integer, ``t`` text."""
 
     def resolve(call: Call) -> Types:
         check_count(call, len(pattern) - optional, len(pattern))
@@ -90,17 +89,3 @@ def element_of(kind: Any) -> Any:
 def always(kind: Any) -> Callable[[Any], Any]:
     """Choose this type."""
     return lambda _: kind
-
-
-def loop(kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()) -> Any:
-    """Call a function for each row; null where an argument is, but for those in ``nulls``."""
-    rows = count_rows(arguments)
-    columns = [spread(argument, rows).to_pylist() for argument in arguments]
-    strict = [number for number in range(len(arguments)) if number not in nulls]
-    return array_of(
-        [
-            None if any(row[number] is None for number in strict) else compute(*row)
-            for row in zip(*columns, strict=True)
-        ],
-        kind,
-    )

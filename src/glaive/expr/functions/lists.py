@@ -1,7 +1,7 @@
 """Lists: their lengths, elements, what they contain, and lists made of lists.
 
 Lengths, elements, membership, extremes and flattening are computed on all rows at once. What
-makes other lists, and positions, are loops over rows. Fixed-size lists become lists.
+makes other lists, and positions, are computed row by row. Fixed-size lists become lists.
 """
 
 from __future__ import annotations
@@ -15,17 +15,10 @@ import numpy as np
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
 from glaive.expr.functions.list_parts import ListParts
-from glaive.expr.functions.list_rules import (
-    always,
-    element_of,
-    item_field,
-    list_type,
-    lists,
-    loop,
-)
+from glaive.expr.functions.list_rules import always, element_of, item_field, list_type, lists
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import constant, count_rows, spread
+from glaive.expr.rows import constant, count_rows, map_rows, spread
 from glaive.expr.sizes import largest, reserve_within
 
 __all__: list[str] = []
@@ -39,7 +32,7 @@ is_kind = pa.types
 def _array_length(values: Any, level: Any = None) -> Any:
     if level is None:
         return pc.list_value_length(values).cast(pa.uint64())
-    return loop(pa.uint64(), _length_at, values, level)
+    return map_rows(pa.uint64(), _length_at, values, level)
 
 
 def _length_at(value: Any, level: int) -> int | None:
@@ -68,7 +61,7 @@ def _array_dims(values: Any) -> Any:
     def dims(value: Any) -> list[int] | None:
         return _dims(value, depth) if value else None
 
-    return loop(pa.list_(item_field(pa.uint64())), dims, values)
+    return map_rows(pa.list_(item_field(pa.uint64())), dims, values)
 
 
 def _dims(value: Any, depth: int) -> list[int]:
@@ -100,7 +93,7 @@ def _cardinality(values: Any) -> Any:
 
     depth = _depth(values.type)
     if depth > 1:
-        return loop(pa.uint64(), lambda value: math.prod(_dims(value, depth)), values)
+        return map_rows(pa.uint64(), lambda value: math.prod(_dims(value, depth)), values)
     parts = ListParts.of(values)
     return pc.if_else(values.is_valid(), pa.array(parts.sizes, pa.uint64()), None)
 
@@ -131,7 +124,7 @@ def _has(test: Callable[[set[Any], set[Any]], bool]) -> Callable[..., Any]:
         def has(value: list[Any], other: list[Any]) -> bool:
             return test(_keys(value), _keys(other))
 
-        return loop(pa.bool_(), has, values, others)
+        return map_rows(pa.bool_(), has, values, others)
 
     return compute
 
@@ -176,7 +169,7 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
         places = (n for n, item in enumerate(value[start - 1 :], start) if _equal(item, wanted))
         return next(places, None)
 
-    return loop(pa.uint64(), position, values, wanted, start, nulls=(1,))
+    return map_rows(pa.uint64(), position, values, wanted, start, nulls=(1,))
 
 
 @function(
@@ -188,7 +181,7 @@ def _array_positions(values: Any, wanted: Any) -> Any:
     def positions(value: list[Any], wanted: Any) -> list[int]:
         return [n for n, item in enumerate(value, 1) if _equal(item, wanted)]
 
-    return loop(pa.list_(item_field(pa.uint64())), positions, values, wanted, nulls=(1,))
+    return map_rows(pa.list_(item_field(pa.uint64())), positions, values, wanted, nulls=(1,))
 
 
 # --------------------------------------------------------------------------- elements
@@ -212,7 +205,7 @@ def _array_any_value(values: Any) -> Any:
     def first(value: list[Any]) -> Any:
         return next((item for item in value if item is not None), None)
 
-    return loop(values.type.value_type, first, values)
+    return map_rows(values.type.value_type, first, values)
 
 
 def _list_order(value: Any) -> Any:
@@ -229,7 +222,7 @@ def _extreme(values: Any, *, greatest: bool) -> Any:
             there = [item for item in value if item is not None]
             return choose(there, key=_list_order, default=None)
 
-        return loop(values.type.value_type, chosen, values)
+        return map_rows(values.type.value_type, chosen, values)
     keep = parts.values.is_valid()
     table = pa.table({"row": pa.array(parts.rows).filter(keep), "item": parts.values.filter(keep)})
     name = "max" if greatest else "min"
@@ -272,7 +265,7 @@ def _array_to_string(values: Any, separator: Any, null: Any = None) -> Any:
     def joined(value: list[Any], separator: str, null: str | None) -> str:
         return separator.join(_shown(value, null))
 
-    return loop(pa.string(), joined, values, separator, null, nulls=(2,))
+    return map_rows(pa.string(), joined, values, separator, null, nulls=(2,))
 
 
 def _shown(value: list[Any], null: str | None) -> list[str]:

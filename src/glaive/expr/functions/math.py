@@ -2,7 +2,7 @@
 
 Arrow's functions call the C library as the reference does, so the last bit is the same too;
 numpy's may differ in it and are used only where they are exact or call the C library. The
-powers of decimals and ``factorial`` are loops over rows.
+powers of decimals and ``factorial`` are computed row by row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import constant, count_rows, each, spread
+from glaive.expr.rows import constant, count_rows, map_constants, map_rows, repeat, spread
 from glaive.expr.sizes import reserve
 
 __all__: list[str] = []
@@ -102,9 +102,9 @@ def _radians(value: Any) -> Any:
 
 @function("atanh", takes=_FLOATS)
 def _atanh(value: Any) -> Any:
-    one, two = pa.scalar(1, value.type), pa.scalar(2, value.type)
-    made = pc.log1p(pc.divide(pc.multiply(two, value), pc.subtract(one, value)))
-    return pc.divide(made, two)
+    unit, double = pa.scalar(1, value.type), pa.scalar(2, value.type)
+    made = pc.log1p(pc.divide(pc.multiply(double, value), pc.subtract(unit, value)))
+    return pc.divide(made, double)
 
 
 @function("signum", takes=_FLOATS)
@@ -140,7 +140,7 @@ def _factorial(value: Any) -> Any:
             raise FilterError(f"factorial takes 0 to 20, found {number}")
         return math.factorial(number)
 
-    return each(pa.int64(), factorial, value)
+    return map_rows(pa.int64(), factorial, value)
 
 
 # --------------------------------------------------------------------------- rounding
@@ -188,20 +188,18 @@ def _round(value: Any, places: Any = None) -> Any:
 
 
 def _round_decimal(value: Any, places: Any) -> Any:
-    kind, rows = value.type, count_rows((value, places))
+    kind = value.type
     wide = pa.decimal128(38, kind.scale) if is_kind.is_decimal128(kind) else kind
-    value, made = value.cast(wide), pa.nulls(rows, wide)
-    for digits in pc.unique(spread(places, rows)).drop_null().to_pylist():
+
+    def rounded(value: Any, digits: int) -> Any:
         if digits < kind.scale - kind.precision:
-            rounded = pa.repeat(pa.scalar(Decimal(0), wide), rows)
-            rounded = pc.if_else(pc.is_valid(value), rounded, pa.scalar(None, wide))
-        elif digits >= kind.scale:
-            rounded = spread(value, rows)
-        else:
-            mode = "half_towards_infinity"
-            rounded = pc.round(spread(value, rows), ndigits=digits, round_mode=mode)
-        made = pc.if_else(pc.equal(places, digits), rounded, made)
-    return made
+            zeros = repeat(pa.scalar(Decimal(0), wide), len(value))
+            return pc.if_else(pc.is_valid(value), zeros, pa.scalar(None, wide))
+        if digits >= kind.scale:
+            return value
+        return pc.round(value, ndigits=digits, round_mode="half_towards_infinity")
+
+    return map_constants(wide, rounded, (value.cast(wide), places))
 
 
 def _half_away(value: Any) -> Any:
@@ -312,7 +310,7 @@ def _power_types(call: Call) -> Types:
 def _power(base: Any, exponent: Any) -> Any:
     if is_kind.is_decimal(base.type):
         try:
-            return each(base.type, _decimal_power, base, exponent)
+            return map_rows(base.type, _decimal_power, base, exponent)
         except pa.ArrowInvalid:
             raise FilterError(f"power: a result has too many digits for {base.type}") from None
     undefined = pc.and_(pc.equal(base, 0.0), pc.less(exponent, 0.0))

@@ -1,8 +1,8 @@
 """Regular expressions: does one match, where, how often, what, and replacing it.
 
 Patterns that are constants are one call of Arrow's engine; patterns of a column are one call
-for each distinct pattern. ``regexp_instr`` with another match than the first cuts the text at
-each match before it.
+for each distinct pattern, which are found row by row. ``regexp_instr`` with another match than
+the first cuts the text at each match before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from glaive.arrow.capacity import too_large
-from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
     INTEGER,
@@ -27,43 +26,13 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, count_rows, grown, spread
+from glaive.expr.functions.values import Characters, grown
+from glaive.expr.rows import map_constants
 from glaive.expr.sizes import AT_A_TIME, bytes_of
 
 __all__: list[str] = []
 
 _MOST_STEPS = 10_000
-
-
-def _by_pattern(
-    kind: Any,
-    compute: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    *,
-    unless_null: Callable[[tuple[Any, ...]], bool] = lambda values: None in values,
-) -> Any:
-    """Call ``compute(text, *constants)`` once for each distinct set of the other arguments.
-
-    Rows with a null among the others are null, or as ``unless_null`` says.
-    """
-    rows = count_rows(arguments)
-    text, *others = (spread(argument, rows) for argument in arguments)
-    if all(isinstance(other, pa.Scalar) for other in arguments[1:]):
-        given = tuple(other.as_py() for other in arguments[1:])
-        return pa.nulls(rows, kind) if unless_null(given) else compute(text, *given)
-    if not rows:
-        return pa.nulls(0, kind)
-    keys = list(zip(*(other.to_pylist() for other in others), strict=True))
-    numbers: dict[tuple[Any, ...], list[int]] = {}
-    for row, key in enumerate(keys):
-        numbers.setdefault(key, []).append(row)
-    pieces, order = [], []
-    for key, places in numbers.items():
-        some = text.take(pa.array(places, pa.int64()))
-        made = pa.nulls(len(places), kind) if unless_null(key) else compute(some, *key)
-        pieces.append(made.cast(kind))
-        order.extend(places)
-    return concat_arrays(pieces).take(pa.array(np.argsort(np.array(order, np.int64))))
 
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
@@ -99,7 +68,7 @@ def _like(*arguments: Any) -> Any:
         pattern = translate(source, _letters(flags, "regexp_like"))
         return _run(lambda: pc.match_substring_regex(text, pattern.text), source, text, pattern)
 
-    return _by_pattern(pa.bool_(), like, arguments, unless_null=_flags_may_be_null)
+    return map_constants(pa.bool_(), like, arguments, unless=_flags_may_be_null)
 
 
 # --------------------------------------------------------------------------- regexp_match
@@ -124,7 +93,7 @@ def _match(*arguments: Any) -> Any:
         spans = _run(lambda: pc.extract_regex_span(text, groups), source, text, pattern)
         return _found_groups(text, spans, kind)
 
-    return _by_pattern(kind, match, arguments, unless_null=_flags_may_be_null)
+    return map_constants(kind, match, arguments, unless=_flags_may_be_null)
 
 
 def _found_groups(text: Any, spans: Any, kind: Any) -> Any:
@@ -194,7 +163,7 @@ def _replace(*arguments: Any) -> Any:
             size += int(matches) * len(written.encode())
         return grown("regexp_replace", replaced, text, size)
 
-    return _by_pattern(arguments[0].type, replace, arguments)
+    return map_constants(arguments[0].type, replace, arguments)
 
 
 _REFERENCE = re.compile(r"\\(\d+)|\$(\$)|\$\{([^}]+)\}|\$([0-9A-Za-z_]+)|(\\)")
@@ -244,7 +213,7 @@ def _count(*arguments: Any) -> Any:
         pattern = translate(source, _letters(flags, "regexp_count"))
         start = 1 if start is None else start
         rest = _from(text, start, "regexp_count")
-        # Arrow's own count begins anew behind each match, where ^ matches again.
+        # Arrow's own count starts again behind each match, where ^ matches again.
         size = 2 * bytes_of(rest, len(rest)) + len(rest)
 
         def marked(rest: Any) -> Any:
@@ -257,7 +226,7 @@ def _count(*arguments: Any) -> Any:
             found = pc.if_else(pc.less(pc.utf8_length(text), start - 1), 0, found)
         return pc.fill_null(found.cast(pa.int64()), 0)
 
-    return _by_pattern(pa.int64(), count, arguments, unless_null=lambda _: False)
+    return map_constants(pa.int64(), count, arguments, unless=lambda _: False)
 
 
 @function(
@@ -274,7 +243,7 @@ def _count(*arguments: Any) -> Any:
     ),
 )
 def _instr(*arguments: Any) -> Any:
-    return _by_pattern(pa.int64(), _places, arguments, unless_null=_flags_may_be_null)
+    return map_constants(pa.int64(), _places, arguments, unless=_flags_may_be_null)
 
 
 def _positive(sizes: Any) -> Any:

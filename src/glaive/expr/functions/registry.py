@@ -20,9 +20,20 @@ from typing import Any, TypeVar
 
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
-from glaive.expr.functions.values import spread
+from glaive.expr.rows import spread
 
-__all__ = ["Call", "Function", "Resolve", "Types", "find", "function", "functions"]
+__all__ = ["AGGREGATES", "Call", "Function", "Resolve", "Types", "find", "function", "functions"]
+
+AGGREGATES = frozenset(
+    """
+    approx_distinct approx_median approx_percentile_cont array_agg avg bit_and bit_or
+    bit_xor bool_and bool_or corr count covar_pop covar_samp cume_dist dense_rank every
+    first_value grouping lag last_value lead max mean median min nth_value ntile
+    percent_rank rank row_number stddev stddev_pop stddev_samp string_agg sum var var_pop
+    var_samp
+    """.split()  # noqa: SIM905  # words are easier to read than a list
+)
+"""Names that SQL knows as aggregates, for the error that says they are no functions of rows."""
 
 Types = tuple[tuple[Any, ...], Any]
 """The types arguments are to be cast to, and the type of the result."""

@@ -1,9 +1,8 @@
 """Text as a whole: case, length, trimming, padding, joining, single characters.
 
 Rows with letters whose other case is longer, or depends on the letters around, are computed
-by a loop over these rows. Loops over rows, or over distinct values, are ``initcap``,
-``ascii``, ``chr``, ``to_hex``, ``translate``, ``levenshtein`` and calls whose second argument
-is a column.
+row by row, and so are ``initcap``, ``ascii``, ``chr``, ``to_hex``, ``translate``, ``levenshtein``
+and calls whose second argument is a column; some of them for distinct values only.
 """
 
 from __future__ import annotations
@@ -24,15 +23,8 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import (
-    check_size,
-    constant,
-    count_rows,
-    distinctly,
-    each,
-    patch,
-    spread,
-)
+from glaive.expr.functions.values import check_size, patch
+from glaive.expr.rows import constant, count_rows, map_distinct, map_rows, spread
 from glaive.expr.sizes import MOST_BYTES, bytes_of, reserve
 
 __all__: list[str] = []
@@ -57,7 +49,7 @@ def _lower(text: Any) -> Any:
 
 @function("initcap", takes=_TEXT_TO_TEXT)
 def _initcap(text: Any) -> Any:
-    return distinctly(text.type, _capitals, text)
+    return map_distinct(text.type, _capitals, text)
 
 
 def _capitals(text: str) -> str:
@@ -118,7 +110,7 @@ def _trimmed(trim: Any, strip: Any, text: Any, letters: Any) -> Any:
     if letters is None:
         return trim(text, " ")
     if not constant(letters):
-        return each(text.type, strip, text, letters)
+        return map_rows(text.type, strip, text, letters)
     if not letters.is_valid:
         return pa.nulls(count_rows((text,)), text.type)
     return trim(text, letters.as_py()) if letters.as_py() else text
@@ -162,7 +154,7 @@ def _padded(name: str, pad: Any, text: Any, size: Any, filling: Any) -> Any:
         added = (filling * (missing // len(filling) + 1))[:missing]
         return added + text if left else text + added
 
-    return each(text.type, padded, text, size, filling)
+    return map_rows(text.type, padded, text, size, filling)
 
 
 @function("repeat", takes=signature(TEXT, INTEGER, result=like_first))
@@ -215,7 +207,7 @@ def _joined(texts: Any, separator: Any, nulls: str) -> Any:
 @function("ascii", takes=signature(TEXT, result=pa.int32()))
 def _ascii(text: Any) -> Any:
     first = pc.utf8_slice_codeunits(text, 0, 1)
-    return distinctly(pa.int32(), lambda letter: ord(letter) if letter else 0, first)
+    return map_distinct(pa.int32(), lambda letter: ord(letter) if letter else 0, first)
 
 
 @function("chr", takes=signature(INTEGER, result=pa.string()))
@@ -225,12 +217,12 @@ def _chr(code: Any) -> Any:
             raise FilterError(f"chr: {code} is the code of no character")
         return chr(code)
 
-    return distinctly(pa.string(), letter, code)
+    return map_distinct(pa.string(), letter, code)
 
 
 @function("to_hex", takes=signature(INTEGER, result=pa.string()))
 def _to_hex(number: Any) -> Any:
-    return each(pa.string(), lambda number: f"{number % 2**64:x}", number)
+    return map_rows(pa.string(), lambda number: f"{number % 2**64:x}", number)
 
 
 def _translated_type(counted: Any) -> Any:
@@ -250,7 +242,7 @@ def _translate(text: Any, letters: Any, others: Any) -> Any:
                 table.setdefault(ord(letter), others[number] if number < len(others) else None)
         return text.translate(table)
 
-    return each(text.type, translated, text, letters, others)
+    return map_rows(text.type, translated, text, letters, others)
 
 
 def _distance_type(counted: Any) -> Any:
@@ -261,7 +253,7 @@ def _distance_type(counted: Any) -> Any:
 @function("levenshtein", takes=signature(TEXT, TEXT, result=_distance_type))
 def _levenshtein(left: Any, right: Any) -> Any:
     kind = pa.int64() if left.type == pa.large_string() else pa.int32()
-    return each(kind, _distance, left, right)
+    return map_rows(kind, _distance, left, right)
 
 
 def _distance(left: str, right: str) -> int:

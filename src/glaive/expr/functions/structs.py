@@ -1,4 +1,4 @@
-"""Structs and maps: making them, and their members. ``map_extract`` is a loop over rows."""
+"""Structs and maps: making them, and their members. Maps are made row by row."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import check_count, refuse
+from glaive.expr.functions.list_parts import ListParts
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import array_of, count_rows, spread
+from glaive.expr.rows import count_rows, map_rows, spread
 
 __all__: list[str] = []
 
@@ -144,9 +145,14 @@ def _extract_types(call: Call) -> Types:
 @function("map_extract", "element_at", takes=_extract_types)
 def _map_extract(values: Any, key: Any) -> Any:
     rows = count_rows((values, key))
-    pairs = zip(spread(values, rows).to_pylist(), spread(key, rows).to_pylist(), strict=True)
-    kind = pa.list_(item_field(values.type.item_type))
-    return array_of([[dict(value or ()).get(wanted)] for value, wanted in pairs], kind)
+    values = spread(values, rows)
+    keys = ListParts.of(values)
+    found = np.flatnonzero(pc.fill_null(keys.compare(key), False))
+    places = np.full(rows, -1)
+    places[keys.rows[found]] = found
+    items = _members(values)[1].take(pa.array(places, mask=places < 0))
+    kind = pa.list_(item_field(items.type))
+    return pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), items, type=kind)
 
 
 def _is_list(kind: Any) -> bool:
@@ -170,20 +176,18 @@ def _map_types(call: Call) -> Types:
 
 @function("map", "make_map", takes=_map_types)
 def _map(*values: Any) -> Any:
-    rows = count_rows(values)
-    columns = [spread(value, rows).to_pylist() for value in values]
     if len(values) == 2 and _is_list(values[0].type):
         kind = pa.map_(values[0].type.value_type, values[1].type.value_type)
-        made = [_zipped(keys, items) for keys, items in zip(*columns, strict=True)]
-    else:
-        kind = pa.map_(values[0].type, values[1].type)
-        made = [_zipped(row[::2], row[1::2]) for row in zip(*columns, strict=True)]
-    return array_of(made, kind)
+        return map_rows(kind, _zipped, *values)
+
+    def paired(*row: Any) -> list[tuple[Any, Any]]:
+        return _zipped(row[::2], row[1::2])
+
+    kind = pa.map_(values[0].type, values[1].type)
+    return map_rows(kind, paired, *values, nulls=range(len(values)))
 
 
-def _zipped(keys: Any, items: Any) -> list[tuple[Any, Any]] | None:
-    if keys is None or items is None:
-        return None
+def _zipped(keys: Any, items: Any) -> list[tuple[Any, Any]]:
     if len(keys) != len(items) or None in keys or len({repr(key) for key in keys}) < len(keys):
         raise FilterError("map: there must be a value for each key, no null key, and no key twice")
     return list(zip(keys, items, strict=True))

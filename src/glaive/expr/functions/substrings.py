@@ -1,7 +1,7 @@
 """Parts of text: cutting, searching, replacing, splitting. Positions count characters from 1.
 
-Loops over rows are ``overlay``, ``substr_index``, replacing the empty text, and calls whose
-pattern is a column.
+Row by row: ``overlay``, ``substr_index``, replacing the empty text, and calls whose pattern is a
+column.
 """
 
 from __future__ import annotations
@@ -23,16 +23,8 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import (
-    Characters,
-    array_of,
-    constant,
-    count_rows,
-    distinctly,
-    each,
-    grown,
-    spread,
-)
+from glaive.expr.functions.values import Characters, grown
+from glaive.expr.rows import constant, count_rows, map_distinct, map_rows, spread
 from glaive.expr.sizes import AT_A_TIME, bytes_of, reserve, scalar_bytes
 
 __all__: list[str] = []
@@ -122,7 +114,7 @@ def _overlay(text: Any, other: Any, start: Any, count: Any = None) -> Any:
         return text[: start - 1] + other + text[end:]
 
     given = (text, other, start) if count is None else (text, other, start, count)
-    return each(pa.string(), laid, *given)
+    return map_rows(pa.string(), laid, *given)
 
 
 # --------------------------------------------------------------------------- searching
@@ -132,7 +124,7 @@ _FOUND = signature(TEXT, TEXT, result=pa.bool_())
 
 def _search(match: Any, test: Callable[[str, str], bool], text: Any, pattern: Any) -> Any:
     if not constant(pattern):
-        return each(pa.bool_(), test, text, pattern)
+        return map_rows(pa.bool_(), test, text, pattern)
     if not pattern.is_valid:
         return pa.nulls(count_rows((text,)), pa.bool_())
     return match(text, pattern.as_py())
@@ -157,7 +149,7 @@ def _ends_with(text: Any, pattern: Any) -> Any:
 def _strpos(text: Any, pattern: Any) -> Any:
     kind = pa.int64() if text.type == pa.large_string() else pa.int32()
     if not constant(pattern):
-        return each(kind, lambda text, pattern: text.find(pattern) + 1, text, pattern)
+        return map_rows(kind, lambda text, pattern: text.find(pattern) + 1, text, pattern)
     if not pattern.is_valid:
         return pa.nulls(count_rows((text,)), kind)
     places = pc.find_substring(text, pattern.as_py())
@@ -176,7 +168,7 @@ def _find_in_set(text: Any, words: Any) -> Any:
             known = words.split(",")
             return known.index(text) + 1 if text in known else 0
 
-        return each(pa.int32(), found, text, words)
+        return map_rows(pa.int32(), found, text, words)
     known = pa.array(words.as_py().split(","), text.type)
     number = pc.fill_null(pc.index_in(text, value_set=known), -1)
     return _with_nulls(pc.add(number, 1), pa.int32(), text)
@@ -221,7 +213,7 @@ def _replace(text: Any, pattern: Any, other: Any) -> Any:
         letters = pc.add(pc.utf8_length(spread(text, rows)).cast(pa.int64()), 1)
         added = pc.sum(pc.multiply(letters, pc.binary_length(spread(other, rows)))).as_py() or 0
         reserve("replace", bytes_of(text, rows) + added, rows, text.type)
-    return each(text.type, str.replace, text, pattern, other)
+    return map_rows(text.type, str.replace, text, pattern, other)
 
 
 @function("split_part", takes=signature(TEXT, TEXT, INTEGER, result=like_first))
@@ -243,7 +235,7 @@ def _split_part(text: Any, separator: Any, number: Any) -> Any:
         place = number - 1 if number > 0 else len(parts) + number
         return parts[place] if 0 <= place < len(parts) else ""
 
-    return each(text.type, part, text, separator, number)
+    return map_rows(text.type, part, text, separator, number)
 
 
 def _bounds(lists: Any) -> tuple[Any, Any]:
@@ -268,7 +260,7 @@ def _substr_index(text: Any, separator: Any, count: Any) -> Any:
         parts = text.split(separator)
         return separator.join(parts[:count] if count > 0 else parts[max(len(parts) + count, 0) :])
 
-    return each(text.type, cut, text, separator, count)
+    return map_rows(text.type, cut, text, separator, count)
 
 
 def _list_of_text(counted: Any) -> Any:
@@ -282,12 +274,9 @@ def _list_of_text(counted: Any) -> Any:
 )
 def _string_to_array(text: Any, separator: Any, null: Any = None) -> Any:
     kind = pa.list_(text.type)
-    rows = count_rows((text, separator))
     spelled = null if null is not None else pa.scalar(None, pa.string())
 
-    def split(value: str | None, separator: str | None, null: str | None) -> Any:
-        if value is None:
-            return None
+    def split(value: str, separator: str | None, null: str | None) -> Any:
         if separator is None:
             parts = list(value)
         elif not value:
@@ -297,8 +286,7 @@ def _string_to_array(text: Any, separator: Any, null: Any = None) -> Any:
         return [None if part == null else part for part in parts]
 
     if constant(separator) and constant(spelled):
-        return distinctly(
+        return map_distinct(
             kind, lambda value: split(value, separator.as_py(), spelled.as_py()), text
         )
-    columns = [spread(column, rows).to_pylist() for column in (text, separator, spelled)]
-    return array_of([split(*row) for row in zip(*columns, strict=True)], kind)
+    return map_rows(kind, split, text, separator, spelled, nulls=(1, 2))

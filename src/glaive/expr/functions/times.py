@@ -1,12 +1,13 @@
 """Casts to and from points in time: numbers, text, other units; text by a format.
 
-Text in the form of ISO 8601 is read by Arrow, all rows at once; a format makes it a loop over
-distinct values, and so does ``to_char``.
+Text in the form of ISO 8601 is read by Arrow, all rows at once. By a format it is read row by
+row, each distinct value once, and ``to_char`` writes in the same way.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from glaive.expr.functions.dates import TICKS
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import constant, count_rows, distinctly, spread
+from glaive.expr.rows import constant, count_rows, map_distinct, map_rows, spread
+from glaive.expr.write_text import written_duration
 
 __all__: list[str] = []
 
@@ -55,26 +57,17 @@ def _read_iso(name: str, text: Any) -> Any:
 
 
 def _read_formats(name: str, text: Any, formats: tuple[Any, ...]) -> Any:
-    rows = count_rows((text, *formats))
-    columns = [spread(form, rows).to_pylist() for form in formats]
-    values = spread(text, rows).to_pylist()
-    known: dict[Any, int | None] = {}
-    made = []
-    for row, value in enumerate(values):
-        key = (value, *[column[row] for column in columns])
-        if key not in known:
-            known[key] = _read_one(name, *key)
-        made.append(known[key])
-    if any(nanos is not None and not -(2**63) <= nanos < 2**63 for nanos in made):
-        raise FilterError(f"{name}: nanoseconds reach from 1677 to 2262")
-    return pa.array(made, pa.int64())
+    read = cache(partial(_read_one, name))
+    return map_rows(pa.int64(), read, text, *formats, nulls=range(1, len(formats) + 1))
 
 
-def _read_one(name: str, value: str | None, *formats: str | None) -> int | None:
-    if value is None or all(form is None for form in formats):
+def _read_one(name: str, value: str, *formats: str | None) -> int | None:
+    if all(form is None for form in formats):
         return None
     for form in formats:
         nanos = parse_moment(value, form) if form is not None else None
+        if nanos is not None and not -(2**63) <= nanos < 2**63:
+            raise FilterError(f"{name}: nanoseconds reach from 1677 to 2262")
         if nanos is not None:
             return nanos
     raise FilterError(f"{name}: {value[:40]!r} does not follow {', '.join(map(repr, formats))}")
@@ -214,7 +207,7 @@ def _to_date(value: Any, *formats: Any) -> Any:
     if formats:
         nanos = _read_formats("to_date", value, formats)
         return nanos.cast(pa.timestamp("ns")).cast(pa.date32(), safe=False)
-    return distinctly(pa.date32(), _read_day, value)
+    return map_distinct(pa.date32(), _read_day, value)
 
 
 def _read_day(text: str) -> dt.date:
@@ -286,14 +279,9 @@ def _to_char(value: Any, form: Any) -> Any:
     if constant(form) and form.is_valid:
         pattern = form.as_py()
         moments = _nanos(spread(value, rows))
-        return distinctly(pa.string(), lambda n: _shown(n, value.type, pattern), moments)
-    pairs = zip(
-        _nanos(spread(value, rows)).to_pylist(), spread(form, rows).to_pylist(), strict=True
-    )
-    return pa.array(
-        [None if n is None or f is None else _shown(n, value.type, f) for n, f in pairs],
-        pa.string(),
-    )
+        return map_distinct(pa.string(), lambda n: _shown(n, value.type, pattern), moments)
+    moments = _nanos(spread(value, rows))
+    return map_rows(pa.string(), lambda n, f: _shown(n, value.type, f), moments, form)
 
 
 def _nanos(value: Any) -> Any:
@@ -305,7 +293,7 @@ def _nanos(value: Any) -> Any:
 
 def _shown(ticks: int, kind: Any, form: str) -> str:
     if is_kind.is_duration(kind):
-        return _shown_duration(ticks, TICKS[kind.unit])
+        return written_duration(ticks, kind.unit)
     if is_kind.is_date32(kind):
         ticks, size = ticks * 86_400, 1
     else:
@@ -324,13 +312,3 @@ def _shown(ticks: int, kind: Any, form: str) -> str:
 def _in_zone(moment: dt.datetime, zone: str) -> dt.datetime:
     known = pa.scalar(moment, pa.timestamp("s", zone)).as_py()
     return known if isinstance(known, dt.datetime) else moment
-
-
-def _shown_duration(ticks: int, size: int) -> str:
-    whole, rest = divmod(abs(ticks), size)
-    sign = "-" if ticks < 0 else ""
-    parts = [whole // 86_400, whole // 3600 % 24, whole // 60 % 60]
-    shown = [f"{sign if part else ''}{part}" for part in parts]
-    fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
-    seconds = f"{sign}{whole % 60}{fraction}" if ticks else f"0{fraction}"
-    return f"{shown[0]} days {shown[1]} hours {shown[2]} mins {seconds} secs"

@@ -99,13 +99,13 @@ def _values(kind: Any) -> Any:
 
 def _times(left: Any, right: Any) -> Any | None:
     if is_kind.is_timestamp(left) and is_kind.is_date(right):
-        return pa.timestamp("ns", left.tz)
+        return pa.timestamp("ns")
     if is_kind.is_timestamp(left) and is_kind.is_timestamp(right):
         unit = min(left.unit, right.unit, key=_UNITS.index)
         return pa.timestamp(unit, left.tz or right.tz)
     if is_kind.is_date64(left) and is_kind.is_date32(right):
         return left
-    if is_kind.is_date(left) and is_kind.is_integer(right):
+    if is_kind.is_date(left) and right in (pa.int32(), pa.int64()):
         return left
     if is_kind.is_time(left) and is_kind.is_time(right):
         return max(left, right, key=lambda kind: _UNITS.index(kind.unit))

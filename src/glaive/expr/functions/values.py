@@ -1,4 +1,7 @@
-"""What the topics share: constants spread over rows, loops over values, pieces of text."""
+"""What the topics share about texts: their sizes, and pieces of them.
+
+Some rows are computed again row by row.
+"""
 
 from __future__ import annotations
 
@@ -9,68 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.capacity import MAX_OFFSET
-from glaive.errors import CapacityError, FilterError
+from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.repeat import repeat
+from glaive.expr.rows import map_rows
 from glaive.expr.sizes import MOST_BYTES, has_offsets, reserve
 
 __all__ = [
     "Characters",
-    "array_of",
     "check_size",
-    "constant",
-    "count_rows",
-    "distinctly",
-    "each",
     "grown",
     "patch",
-    "spread",
 ]
-
-
-def constant(argument: Any) -> bool:
-    """Whether an argument has one value for all rows."""
-    return isinstance(argument, pa.Scalar)
-
-
-def count_rows(arguments: tuple[Any, ...]) -> int:
-    """Return the rows of those arguments that are arrays; one where there are none."""
-    return next((len(each) for each in arguments if isinstance(each, pa.Array)), 1)
-
-
-def spread(argument: Any, rows: int) -> Any:
-    """Return a constant as an array of that many rows, an array as it is."""
-    return repeat(argument, rows) if constant(argument) else argument
-
-
-def array_of(values: list[Any], kind: Any) -> Any:
-    """Python values as one array.
-
-    Raises
-    ------
-    CapacityError
-        They do not fit; Arrow would make several chunks.
-    """
-    made = pa.array(values, kind)
-    if isinstance(made, pa.ChunkedArray):
-        raise CapacityError(f"{len(values)} values of {kind} do not fit one array", parts=2)
-    return made
-
-
-def each(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a Python function for each row; a null argument makes the result null.
-
-    Slow, about a microsecond a value and more: for what Arrow and numpy have no way to do.
-    """
-    rows = count_rows(arguments)
-    columns = [spread(argument, rows).to_pylist() for argument in arguments]
-    return array_of(
-        [
-            None if any(value is None for value in row) else compute(*row)
-            for row in zip(*columns, strict=True)
-        ],
-        kind,
-    )
 
 
 def grown(name: str, compute: Callable[[Any], Any], text: Any, size: int) -> Any:
@@ -106,8 +58,8 @@ def patch(made: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> Any
     rows = pc.fill_null(rows, False)
     if not rows.true_count:
         return made
-    right = [compute(value) for value in text.filter(rows).to_pylist()]
-    return pc.replace_with_mask(made, rows, array_of(right, made.type))
+    right = map_rows(made.type, compute, text.filter(rows))
+    return pc.replace_with_mask(made, rows, right)
 
 
 class Characters:
@@ -153,13 +105,6 @@ class Characters:
             [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(self._raw[places])],
         )
         return pc.if_else(self._valid, made, pa.scalar(None, pa.large_string()))
-
-
-def distinctly(kind: Any, compute: Callable[[Any], Any], values: Any) -> Any:
-    """Call a Python function for each distinct value; nulls stay nulls."""
-    encoded = values.dictionary_encode()
-    made = array_of([compute(value) for value in encoded.dictionary.to_pylist()], kind)
-    return made.take(encoded.indices)
 
 
 def check_size(name: str, sizes: Any, *, what: str = "bytes of text", each: int = 1) -> None:

@@ -12,7 +12,7 @@ from glaive.expr.functions.list_parts import ListParts
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import count_rows, spread
+from glaive.expr.rows import count_rows, spread
 
 __all__: list[str] = []
 
@@ -43,16 +43,16 @@ def _pairs(name: str, left: Any, right: Any) -> tuple[ListParts, Any, Any, Any]:
     missing = pa.scalar(None, left.type), pa.scalar(None, right.type)
     mask = pa.array(valid)
     left, right = pc.if_else(mask, left, missing[0]), pc.if_else(mask, right, missing[1])
-    one, two = ListParts.of(left), ListParts.of(right)
-    if np.any(one.sizes != two.sizes):
-        row = int((one.sizes != two.sizes).argmax())
+    first, second = ListParts.of(left), ListParts.of(right)
+    if np.any(first.sizes != second.sizes):
+        row = int((first.sizes != second.sizes).argmax())
         raise FilterError(
-            f"{name}: a vector of {one.sizes[row]} numbers and one of {two.sizes[row]}; "
+            f"{name}: a vector of {first.sizes[row]} numbers and one of {second.sizes[row]}; "
             "both must have the same length"
         )
-    nulls = pc.or_(one.values.is_null(), two.values.is_null()).to_numpy(zero_copy_only=False)
-    valid &= np.bincount(one.rows[nulls], minlength=rows) == 0
-    return one, _plain(one.values), _plain(two.values), valid
+    nulls = pc.or_(first.values.is_null(), second.values.is_null()).to_numpy(zero_copy_only=False)
+    valid &= np.bincount(first.rows[nulls], minlength=rows) == 0
+    return first, _plain(first.values), _plain(second.values), valid
 
 
 def _plain(values: Any) -> Any:
@@ -69,8 +69,8 @@ def _valid(values: Any, valid: Any) -> Any:
 
 @function("array_distance", "list_distance", takes=_two_vectors)
 def _array_distance(left: Any, right: Any) -> Any:
-    parts, one, two, valid = _pairs("array_distance", left, right)
-    made = np.sqrt(_sums(parts, (one - two) ** 2))
+    parts, first, second, valid = _pairs("array_distance", left, right)
+    made = np.sqrt(_sums(parts, (first - second) ** 2))
     # The distance of nothing has a sign in the reference.
     made[parts.sizes == 0] = -0.0
     return _valid(made, valid)
@@ -78,16 +78,16 @@ def _array_distance(left: Any, right: Any) -> Any:
 
 @function("inner_product", "dot_product", takes=_two_vectors)
 def _inner_product(left: Any, right: Any) -> Any:
-    parts, one, two, valid = _pairs("inner_product", left, right)
-    return _valid(_sums(parts, one * two), valid)
+    parts, first, second, valid = _pairs("inner_product", left, right)
+    return _valid(_sums(parts, first * second), valid)
 
 
 @function("cosine_distance", takes=_two_vectors)
 def _cosine_distance(left: Any, right: Any) -> Any:
-    parts, one, two, valid = _pairs("cosine_distance", left, right)
-    lengths = np.sqrt(_sums(parts, one * one)) * np.sqrt(_sums(parts, two * two))
+    parts, first, second, valid = _pairs("cosine_distance", left, right)
+    lengths = np.sqrt(_sums(parts, first * first)) * np.sqrt(_sums(parts, second * second))
     with np.errstate(all="ignore"):
-        made = 1.0 - _sums(parts, one * two) / lengths
+        made = 1.0 - _sums(parts, first * second) / lengths
     return _valid(made, valid & (lengths != 0))
 
 
@@ -99,11 +99,11 @@ def _one_vector(call: Call) -> Types:
 
 @function("array_normalize", "list_normalize", takes=_one_vector)
 def _array_normalize(values: Any) -> Any:
-    parts, one, _, valid = _pairs("array_normalize", values, values)
-    lengths = np.sqrt(_sums(parts, one * one))
+    parts, first, _, valid = _pairs("array_normalize", values, values)
+    lengths = np.sqrt(_sums(parts, first * first))
     valid &= (lengths != 0) | (parts.sizes == 0)
     with np.errstate(all="ignore"):
-        scaled = one / lengths[parts.rows]
+        scaled = first / lengths[parts.rows]
     scaled = scaled[valid[parts.rows]]
     offsets = np.concatenate([[0], np.cumsum(np.where(valid, parts.sizes, 0))])
     large = is_kind.is_large_list(values.type)

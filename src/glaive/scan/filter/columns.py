@@ -75,6 +75,14 @@ class Cells:
             names, arrays = ["rows"], [pa.nulls(self.count)]
         return pa.RecordBatch.from_arrays(arrays, names)
 
+    def filtered(self, mask: pa.BooleanArray) -> Cells:
+        """The rows that a mask without nulls has true."""
+
+        def system(name: str) -> Any:
+            return self._system(name).filter(mask)
+
+        return Cells(mask.true_count, lambda at: self.field(at).filter(mask), system, self._shown)
+
     def output(self, output: Output | Computed) -> Any:
         """A column of the result."""
         if isinstance(output, Output):

@@ -212,7 +212,9 @@ class Picked:
         if not self.outputs:
             return [pa.nulls(mask.true_count)]
         try:
-            return [cells.output(one).filter(mask) for one in self.outputs]
+            # Values are computed of the rows that pass: others may be none they exist for.
+            passing = cells.filtered(mask)
+            return [passing.output(output) for output in self.outputs]
         except CapacityError:
             return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ def _comparable(array: Any, name: str) -> Any:
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
         return pc.fill_null(array.view(whole), 0)
     if types.is_decimal(kind):
-        return pc.fill_null(array, pa.scalar(0).cast(kind))
+        return pc.fill_null(array, pa.scalar(Decimal(0), kind))
     if types.is_fixed_size_binary(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_string_view(kind) or types.is_binary_view(kind):

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.views import without_views
+
 __all__ = ["element"]
 
 
@@ -33,5 +35,7 @@ def element(lists: Any, index: Any) -> Any:
         wanted = index.fill_null(0).to_numpy(zero_copy_only=False)
     inside = valid & (wanted != 0) & (wanted <= sizes) & (wanted >= -sizes)
     places = np.where(wanted > 0, starts + wanted - 1, starts + sizes + wanted)
-    found: Any = lists.values.take(pa.array(places, pa.int64(), mask=~inside))
+    items: Any = lists.values
+    items = items.cast(without_views(items.type))
+    found: Any = items.take(pa.array(places, pa.int64(), mask=~inside))
     return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found

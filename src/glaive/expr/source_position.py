@@ -39,6 +39,6 @@ def close_names(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(dict.fromkeys(known))
-    by_lower = {one.lower(): one for one in names}
+    by_lower = {name.lower(): name for name in names}
     close = get_close_matches(name.lower(), list(by_lower), n=3)
-    return f"; did you mean {', '.join(repr(by_lower[one]) for one in close)}?" if close else ""
+    return f"; did you mean {', '.join(repr(by_lower[name]) for name in close)}?" if close else ""

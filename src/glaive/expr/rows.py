@@ -1,0 +1,149 @@
+"""Constants as arrays, and the one place where expressions step from row to row.
+
+Most functions are kernels of Arrow and numpy on whole arrays. Those that have none call
+:func:`map_rows` or :func:`row_values`, a microsecond a row and more, and say so in the docstring
+of their module; :func:`map_distinct` and :func:`map_constants` call Python for each distinct
+value only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from glaive.arrow.dictionaries import concat_arrays
+from glaive.errors import CapacityError
+from glaive.expr.functions.untyped import pa
+from glaive.expr.sizes import reserve, scalar_bytes
+
+__all__ = [
+    "array_of",
+    "constant",
+    "count_rows",
+    "map_constants",
+    "map_distinct",
+    "map_rows",
+    "repeat",
+    "row_values",
+    "spread",
+]
+
+
+def constant(argument: Any) -> bool:
+    """Whether an argument has one value for all rows."""
+    return isinstance(argument, pa.Scalar)
+
+
+def count_rows(arguments: Sequence[Any]) -> int:
+    """Return the rows of those arguments that are arrays; one where there are none."""
+    return next((len(argument) for argument in arguments if isinstance(argument, pa.Array)), 1)
+
+
+def spread(argument: Any, rows: int) -> Any:
+    """Return a constant as an array of that many rows, an array as it is."""
+    return repeat(argument, rows) if constant(argument) else argument
+
+
+def repeat(value: Any, rows: int) -> Any:
+    """An array of ``rows`` times the same scalar, of any type.
+
+    Raises
+    ------
+    CapacityError
+        It is large, and the rows should be worked on in parts: Arrow would wrap around.
+    """
+    size = scalar_bytes(value) if constant(value) else 0
+    if size:
+        reserve("a constant", size * rows, rows, value.type)
+    # Arrow cannot repeat a list zero times.
+    return pa.repeat(value, max(rows, 1)).slice(0, rows)
+
+
+def array_of(values: list[Any], kind: Any) -> Any:
+    """Python values as one array.
+
+    Raises
+    ------
+    CapacityError
+        They do not fit; Arrow would make several chunks.
+    """
+    made = pa.array(values, kind)
+    if isinstance(made, pa.ChunkedArray):
+        raise CapacityError(f"{len(values)} values of {kind} do not fit one array", parts=2)
+    return made
+
+
+def map_rows(
+    kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
+) -> Any:
+    """Call a Python function for each row; the results as an array of type ``kind``.
+
+    Parameters
+    ----------
+    arguments
+        Arrays of as many rows, or scalars, which are given for each row.
+    nulls
+        Numbers of the arguments that may be null; a null in another makes the result null.
+    """
+    return array_of(row_values(compute, *arguments, nulls=nulls), kind)
+
+
+def row_values(
+    compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
+) -> list[Any]:
+    """The same with Python values as results."""
+    rows = count_rows(arguments)
+    columns = [spread(argument, rows).to_pylist() for argument in arguments]
+    strict = [number for number in range(len(arguments)) if number not in nulls]
+    return [
+        None if any(row[number] is None for number in strict) else compute(*row)
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def map_distinct(kind: Any, compute: Callable[[Any], Any], values: Any) -> Any:
+    """Call a Python function for each distinct value; nulls stay nulls."""
+    encoded = values.dictionary_encode()
+    return map_rows(kind, compute, encoded.dictionary).take(encoded.indices)
+
+
+def _has_null(key: tuple[Any, ...]) -> bool:
+    return None in key
+
+
+def map_constants(
+    kind: Any,
+    compute: Callable[..., Any],
+    arguments: Sequence[Any],
+    *,
+    unless: Callable[[tuple[Any, ...]], bool] = _has_null,
+) -> Any:
+    """Call ``compute(values, *constants)`` once for each distinct set of the other arguments.
+
+    Parameters
+    ----------
+    arguments
+        The values, and the arguments that ``compute`` takes as constants.
+    unless
+        For which of these the result is null.
+    """
+    rows = count_rows(arguments)
+    values, *others = arguments
+    values = spread(values, rows)
+    if all(map(constant, others)):
+        given = tuple(other.as_py() for other in others)
+        return pa.nulls(rows, kind) if unless(given) else compute(values, *given)
+    if not rows:
+        return pa.nulls(0, kind)
+    found: dict[tuple[Any, ...], list[int]] = {}
+    keys = row_values(lambda *key: key, *others, nulls=range(len(others)))
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    pieces = []
+    for key, numbers in found.items():
+        some = values.take(pa.array(numbers, pa.int64()))
+        pieces.append(pa.nulls(len(some), kind) if unless(key) else compute(some, *key).cast(kind))
+    order = np.concatenate([np.array(numbers, np.int64) for numbers in found.values()])
+    return concat_arrays(pieces).take(pa.array(np.argsort(order)))
