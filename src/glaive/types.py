@@ -1,20 +1,11 @@
-"""Small values every layer speaks in: versions, ranges, row addresses, places in files."""
+"""Small values every layer speaks in: versions, ranges, places in files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 
-__all__ = ["ByteRange", "FieldId", "FormatVersion", "RowAddress", "RowId", "RowRange", "Where"]
-
-FieldId = NewType("FieldId", int)
-"""Identity of a field in a dataset's schema; stable across renames."""
-
-RowId = NewType("RowId", int)
-"""Value of ``_rowid``: the address, or a stable id where the dataset uses stable row ids."""
-
-RowAddress = NewType("RowAddress", int)
-"""``fragment_id << 32 | offset`` of a row within its fragment, deleted rows counted."""
+__all__ = ["ByteRange", "FormatVersion", "RowRange", "Where"]
 
 
 class ByteRange(NamedTuple):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
-from glaive.arrow.buffers import flags_of, invert_bits, join_bits, pack_flags, take_bits
+from glaive.arrow.buffers import flags_of, join_bits, pack_flags, take_bits
 from glaive.arrow.gather import concat_blocks, take_block
 from glaive.errors import RowIndexError, SchemaError
 
@@ -164,11 +164,9 @@ def test_bitmaps_are_joined(parts: list[list[bool]]) -> None:
 
 
 @given(flags=st.lists(st.booleans(), min_size=1, max_size=40), start=st.integers(0, 39))
-def test_bits_are_read_flipped_and_gathered(flags: list[bool], start: int) -> None:
+def test_bits_are_read_and_gathered(flags: list[bool], start: int) -> None:
     bitmap = pack_flags(np.array(flags))
     start = min(start, len(flags))
     assert flags_of(bitmap, len(flags) - start, start).tolist() == flags[start:]
-    flipped = invert_bits(bitmap, len(flags))
-    assert flags_of(flipped, len(flags)).tolist() == [not flag for flag in flags]
     backwards = np.arange(len(flags))[::-1]
     assert flags_of(take_bits(bitmap, backwards), len(flags)).tolist() == flags[::-1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.dataset.merging.matching import SourceKeys
 from glaive.errors import SchemaError
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 
 @given(

@@ -18,9 +18,9 @@ from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.strings import Strings
+from glaive.testing import Tier, force_tier
 
 TIERS: tuple[Tier, ...] = ("numpy", "numba")
 ZERO = np.zeros(1, np.int64)

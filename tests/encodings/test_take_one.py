@@ -18,9 +18,9 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import force_tier
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings
+from glaive.testing import force_tier
 from glaive.types import Where
 
 WHERE = Where("test.lance")

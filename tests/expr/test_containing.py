@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.expr.containing import containing, prefiltered
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 KINDS: list[Any] = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 

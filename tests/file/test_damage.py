@@ -33,7 +33,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 ROWS = 1100
 MOST_MEMORY = 64 * 1024 * 1024

@@ -24,7 +24,7 @@ from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")
 SIZES = (1, 7, 64, 1023, 1024, 1025, 2049, 5000)

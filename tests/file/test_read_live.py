@@ -15,9 +15,10 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.keep import Gone
+from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
+from glaive.testing import force_tier
 
 KINDS: list[Any] = [
     pa.int8(),

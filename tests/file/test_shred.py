@@ -15,7 +15,7 @@ from glaive.file.v2.reading.columns import column_tree, number_columns
 from glaive.file.v2.reading.unshred import unshred
 from glaive.file.v2.writing.shred import Shredded, shred
 from glaive.format.fields import LanceSchema
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 from glaive.types import Where
 
 WHERE = Where("test.lance")

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import lance
 import numpy as np
 import pyarrow as pa
-from lance.file import LanceFileReader
+import pytest
 from pyroaring import BitMap
 
 import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+LanceFileReader: Any = pytest.importorskip("lance.file").LanceFileReader
 
 __all__ = ["Copies", "compacted", "entries", "file_of", "segment_of", "vectors_of"]
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
-from lance.file import LanceFileReader as TheirReader
-from lance.file import LanceFileWriter as TheirWriter
 
 import glaive
 from glaive.errors import OptionError, SchemaError
 from glaive.file.files import LanceFileReader, LanceFileWriter
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+their_files: Any = pytest.importorskip("lance.file")
+TheirReader, TheirWriter = their_files.LanceFileReader, their_files.LanceFileWriter
 
 VERSIONS = ["2.0", "2.1", "2.2", "2.3"]
 BOTH = [lance, glaive]

@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
-import lance
-import lance.optimize
 import numpy as np
 import pyarrow as pa
 import pytest
-from lance.indices import IndexConfig
 from pyroaring import BitMap, BitMap64
 from tests.overtaken import open_overtaken
 
@@ -30,6 +27,10 @@ from glaive.file.files import LanceFileReader
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction
 from glaive.table.operations.create_index import CreateIndex
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+their_optimize: Any = pytest.importorskip("lance.optimize")
+IndexConfig: Any = pytest.importorskip("lance.indices").IndexConfig
 
 pytestmark = pytest.mark.interop
 

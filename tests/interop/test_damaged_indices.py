@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from lance.indices import IndexConfig
 from tests.interop.compacted import entries, rows, segment_of
 
 import glaive
@@ -22,6 +21,7 @@ from glaive.index.registry import kind_of
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
+IndexConfig: Any = pytest.importorskip("lance.indices").IndexConfig
 
 pytestmark = pytest.mark.interop
 

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import lance
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -19,6 +16,10 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError, UnsupportedFeatureError
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
+pl: Any = pytest.importorskip("polars", reason="install the 'interop' group")
 
 ROWS = 50_000
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.historical import EXPECTED, copied, rows_of
 from tests.interop.cases import COLUMNS, SIZES, assert_same, table
 
 import glaive
@@ -25,16 +23,6 @@ from glaive.io.local import LocalStore
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
-
-HISTORICAL = Path(
-    os.environ.get(
-        "GLAIVE_HISTORICAL_DATA",
-        Path(__file__).parents[3] / "shared" / "data" / "historical",
-    )
-)
-EXPECTED: dict[str, dict[str, Any]] = (
-    json.loads((HISTORICAL / "expected.json").read_text()) if HISTORICAL.is_dir() else {}
-)
 
 KEYS = pa.array([1, 0, 2, None, 1], pa.int8())
 
@@ -291,17 +279,15 @@ def writer_fields(rows: pa.Table) -> list[int]:
     return LanceSchema.from_arrow(rows.schema).field_ids()
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the historical datasets are not here")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_old_datasets_read_as_they_always_did(tmp_path: Path, name: str) -> None:
-    shutil.copytree(HISTORICAL / name, tmp_path / "d")
+    copied(name, tmp_path / "d")
     before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
     for version, facts in EXPECTED[name].items():
         if facts["data_storage_version"] != "0.1":
             continue
         dataset = glaive.dataset(tmp_path / "d", version=int(version))
-        with pa.ipc.open_file(HISTORICAL / facts["table"]) as file:
-            expected = file.read_all()
+        expected = rows_of(name, version)
         assert_same(dataset.to_table(), expected)
         assert dataset.count_rows() == facts["rows"]
         wanted = np.arange(facts["rows"])[::-3].tolist()
@@ -310,10 +296,8 @@ def test_old_datasets_read_as_they_always_did(tmp_path: Path, name: str) -> None
     assert after == before
 
 
-@pytest.mark.skipif(not EXPECTED, reason="the historical datasets are not here")
 def test_rows_are_appended_to_an_old_dataset(tmp_path: Path) -> None:
-    uri = str(tmp_path / "d")
-    shutil.copytree(HISTORICAL / "v0.7.5/with_deletions", uri)
+    uri = str(copied("v0.7.5/with_deletions", tmp_path / "d"))
     before = glaive.dataset(uri).to_table()
     added = pa.table({"x": pa.array([7, 8], pa.int64())})
     glaive.write_dataset(added, uri, mode="append")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.historical import EXPECTED, copied, rows_of
 from tests.interop.cases import COLUMNS, SIZES, assert_same, table
 from tests.interop.nested20 import SPECIAL, filled, has_null_structs
 
@@ -29,12 +27,6 @@ pytestmark = pytest.mark.interop
 
 DIRECTIONS = [(glaive, lance), (lance, glaive), (glaive, glaive)]
 NAMES = ["glaive-to-pylance", "pylance-to-glaive", "glaive-to-glaive"]
-HISTORICAL = Path(
-    os.environ.get(
-        "GLAIVE_HISTORICAL_DATA",
-        Path(__file__).parents[3] / "shared" / "data" / "historical",
-    )
-)
 
 
 def special(name: str, rows: int) -> pa.Table:
@@ -243,23 +235,19 @@ def test_blobs_both_ways(tmp_path: Path) -> None:
         assert [blob and blob.read() for blob in blobs] == values[:4].to_pylist()
 
 
-OLD = json.loads((HISTORICAL / "expected.json").read_text()) if HISTORICAL.is_dir() else {}
 OLD_2_0 = [
     (name, version)
-    for name, versions in OLD.items()
+    for name, versions in EXPECTED.items()
     for version, facts in versions.items()
     if facts["data_storage_version"] == "2.0"
 ]
 
 
 @pytest.mark.spec("arr-binary-6", "arr-flat-4")
-@pytest.mark.skipif(not OLD_2_0, reason="the historical datasets are not here")
 @pytest.mark.parametrize(("name", "version"), OLD_2_0)
 def test_old_datasets_read_as_pylance_reads_them(tmp_path: Path, name: str, version: str) -> None:
-    shutil.copytree(HISTORICAL / name, tmp_path / "t")
-    dataset = glaive.dataset(str(tmp_path / "t"), version=int(version))
-    with pa.ipc.open_file(HISTORICAL / OLD[name][version]["table"]) as file:
-        expected = file.read_all()
+    dataset = glaive.dataset(copied(name, tmp_path / "t"), version=int(version))
+    expected = rows_of(name, version)
     found = dataset.to_table()
     assert found.equals(expected)
     rows = [*range(found.num_rows - 1, -1, -1)]

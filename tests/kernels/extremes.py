@@ -38,7 +38,7 @@ import pytest
 from glaive import kernels
 from glaive.errors import GlaiveError
 from glaive.kernels import _sanitizer, loops
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 MEMORY = 5 << 30
 LARGEST_CALL = 1 << 17
@@ -46,9 +46,6 @@ LARGEST_CALL = 1 << 17
 
 HANGS_AFTER = 60
 """Seconds without a result after which the process ends with a traceback."""
-
-TRUSTED = {"page", "record"}
-"""Arguments that no file fills: records that glaive makes of checked numbers."""
 
 EXPECTED = (GlaiveError, IndexError, MemoryError, pa.ArrowMemoryError)
 
@@ -206,9 +203,7 @@ def variants(
     arguments: Arguments, trials: int, choose: random.Random
 ) -> Iterator[tuple[str, Arguments]]:
     """Argument lists with one number replaced, and some with two."""
-    found = [
-        (path, leaf) for path, leaf in leaves(arguments) if size_of(leaf) and path[0] not in TRUSTED
-    ]
+    found = [(path, leaf) for path, leaf in leaves(arguments) if size_of(leaf)]
     options: list[tuple[tuple[Any, ...], Any, int, int]] = []
     for path, leaf in found:
         widths = (1, 2, 4, 8) if isinstance(leaf, pa.Buffer) else (leaf.dtype.itemsize,)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array, force_tier
 from glaive.kernels.bitpack import (
     LevelForm,
     chunk_widths,
@@ -26,6 +25,8 @@ from glaive.kernels.bitpack import (
     unpack_level_bits,
     unpack_out_of_line,
 )
+from glaive.memory import as_array
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 WORDS = (8, 16, 32, 64)

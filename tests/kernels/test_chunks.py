@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import chunks as kernels
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.chunks import assemble_chunks, count_levels, find_row, parse_headers
+from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import force_tier
 from glaive.kernels.ends import Ends, join_ends, pair_ends, resolve_ends
+from glaive.testing import force_tier
 from glaive.types import Where
 
 TIERS = ("numpy", "numba")

@@ -20,7 +20,7 @@ TRIALS = os.environ.get("EXTREME_TRIALS", "40")
 A_KERNEL = """
 import numpy as np
 from glaive.kernels import _sanitizer
-from glaive.kernels._tier import address
+from glaive.kernels._addresses import address
 from glaive.kernels.loops.memory import copy, load_i64, loop, store_u8, wrapping_sub
 
 @loop

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import fsst, fsst_train
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.fsst import decode_chunks, decode_strings, encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.kernels.symbols import SymbolTable
+from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

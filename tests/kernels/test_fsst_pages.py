@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.fsst import encode_strings
 from glaive.kernels.fsst_pages import decode_pages
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.kernels.symbols import SymbolTable
+from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels._tier import force_tier
 from glaive.kernels.graph import Lists, Points, mend
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_inline, keep_variable
 from glaive.kernels.strings import Strings
+from glaive.memory import as_buffer
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 
 
 @st.composite
 def gone_rows(draw: st.DrawFn) -> tuple[NDArray[np.bool_], Gone]:
-    """Which rows stay, and the same as the doors take it."""
+    """Which rows stay, and the same as the wrappers take it."""
     rows = draw(st.sampled_from([1, 63, 64, 65, 128, 700]))
     random = np.random.default_rng(draw(st.integers(0, 99)))
     stay = random.random(rows) >= draw(st.sampled_from([0.0, 0.02, 0.5, 1.0]))

@@ -13,8 +13,8 @@ from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels import level_runs as kernels
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.level_runs import unpack_run_bits
+from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

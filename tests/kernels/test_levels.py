@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.kernels import levels as kernels
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.levels import resolve_lists, validity_from_levels
+from glaive.testing import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 

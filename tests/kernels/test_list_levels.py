@@ -16,24 +16,23 @@ from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels import list_levels as kernels
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.list_levels import (
-    LevelForm,
-    level_page,
     locate_rows,
     pick_levels,
     read_levels,
 )
+from glaive.kernels.records import LevelPage
+from glaive.testing import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
-FORMS: list[tuple[ValueEncoding, LevelForm, int]] = [
-    (Flat(16), LevelForm(1), 3000),
-    (OutOfLineBitpacking(16, 2), LevelForm(2, 2), 3000),
-    (OutOfLineBitpacking(16, 5), LevelForm(2, 5), 3000),
-    (InlineBitpacking(16), LevelForm(3), 1024),
-    (RunLength(16), LevelForm(4), 3000),
+FORMS: list[tuple[ValueEncoding, int, int, int]] = [
+    (Flat(16), 1, 16, 3000),
+    (OutOfLineBitpacking(16, 2), 2, 2, 3000),
+    (OutOfLineBitpacking(16, 5), 2, 5, 3000),
+    (InlineBitpacking(16), 3, 16, 1024),
+    (RunLength(16), 4, 16, 3000),
 ]
 
 
@@ -43,7 +42,7 @@ class Sample:
     def __init__(self, seed: int, rep_form: int, def_form: int | None, width: int) -> None:
         rng = np.random.default_rng(seed)
         chunks = int(rng.integers(1, 6))
-        most = min(FORMS[rep_form][2], 3000 if def_form is None else FORMS[def_form][2])
+        most = min(FORMS[rep_form][3], 3000 if def_form is None else FORMS[def_form][3])
         levels = rng.integers(1, most + 1, chunks)
         total = int(levels.sum())
         self.rep = rng.choice([0, 0, 0, 1, 2], total).astype(np.uint16)
@@ -67,9 +66,11 @@ class Sample:
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.value_sizes = value
         self.has_def = def_form is not None
-        self.page = level_page(
-            FORMS[rep_form][1],
-            None if def_form is None else FORMS[def_form][1],
+        self.page = LevelPage(
+            rep=FORMS[rep_form][1],
+            rep_width=FORMS[rep_form][2],
+            definition=0 if def_form is None else FORMS[def_form][1],
+            def_width=0 if def_form is None else FORMS[def_form][2],
             value_pieces=1,
             value_width=width,
             max_rep=2,

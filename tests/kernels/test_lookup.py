@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.lookup import TextTable, WordTable
 from glaive.kernels.loops import lookup
 from glaive.kernels.strings import Strings
+from glaive.memory import as_buffer
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.marks import marks_of, words_of
 from glaive.kernels.match import IntegerRanges, list_rows, match_pieces
+from glaive.memory import as_buffer
+from glaive.testing import force_tier
 
 
 @given(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.match import (
     IntegerRanges,
@@ -24,6 +23,8 @@ from glaive.kernels.match import (
 from glaive.kernels.match import (
     test_of_flags as flags_test,
 )
+from glaive.memory import as_buffer
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 BITS = (8, 16, 32, 64)

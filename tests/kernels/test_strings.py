@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels import dictionary, hashing, offsets, strings
-from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.hashing import number_strings, number_words, pick_strings
 from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
@@ -26,6 +25,7 @@ from glaive.kernels.strings import (
     pack_variable,
     value_lengths,
 )
+from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

@@ -31,7 +31,7 @@ def test_every_kernel_with_a_loop_is_exercised() -> None:
 
 
 def loops_behind_doors() -> dict[str, set[tuple[ModuleType, str]]]:
-    """Per module with doors, the loops that it calls and the modules they are in."""
+    """Per module with wrappers, the loops that it calls and the modules they are in."""
     found: dict[str, set[tuple[ModuleType, str]]] = {}
     for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):
         text = path.read_text("utf-8")
@@ -51,7 +51,7 @@ def test_a_forked_child_inherits_compiled_kernels() -> None:
 import os, time
 import numpy as np, pyarrow as pa
 from glaive.kernels import bitpack
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 values = pa.py_buffer(np.arange(100_000, dtype="<u8"))
 

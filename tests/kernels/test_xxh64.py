@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import as_buffer, force_tier
 from glaive.kernels.strings import Strings
 from glaive.kernels.xxh64 import hash_texts, hash_words
+from glaive.memory import as_buffer
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

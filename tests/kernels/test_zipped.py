@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import zipped
-from glaive.kernels._tier import force_tier
 from glaive.kernels.zipped import (
     EntryForm,
     Unzipped,
@@ -21,6 +20,7 @@ from glaive.kernels.zipped import (
     unzip_rows,
     zip_entries,
 )
+from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -42,7 +42,7 @@ from tests.file.test_damage import SOME, VERSIONS, _read_everything, _write
 import glaive
 from glaive.errors import GlaiveError
 from glaive.format.pb import table_pb2
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 Trial = Callable[[Path, np.random.Generator], str]
 EXTREMES = [0, 1, -1, -(2**63), 2**63 - 1, 2**31, 2**31 - 1, -(2**31), 2**32, 2**62, 255, 65_535]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.historical import EXPECTED, FURTHER, copied, needs_further, rows_of
 
 import glaive
 from glaive.errors import GlaiveError
@@ -18,20 +18,8 @@ from glaive.errors import GlaiveError
 os.environ.setdefault("LANCE_LOG", "error")
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
 
-PLACE = Path(
-    os.environ.get(
-        "GLAIVE_HISTORICAL_DATA",
-        Path(__file__).parents[3] / "shared" / "data" / "historical",
-    )
-)
-EXPECTED: dict[str, dict[str, Any]] = (
-    json.loads((PLACE / "expected.json").read_text()) if PLACE.is_dir() else {}
-)
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(not EXPECTED, reason="the historical datasets are not here"),
-]
+pytestmark = pytest.mark.interop
 
 Change = Callable[[Any, str, str, pa.Table], object]
 """Library, place, name of a column with plain values, and rows of the dataset."""
@@ -131,13 +119,11 @@ def plain_column(table: pa.Table) -> str:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_both_change_it_alike(name: str, change: str, tmp_path: Path) -> None:
     newest = max(EXPECTED[name], key=int)
-    with pa.ipc.open_file(PLACE / EXPECTED[name][newest]["table"]) as file:
-        rows = file.read_all()
+    rows = rows_of(name, newest)
     column = plain_column(rows)
     outcomes: list[Exception | None] = []
     for library, refused in ((lance, Exception), (glaive, GlaiveError)):
-        place = str(tmp_path / library.__name__)
-        shutil.copytree(PLACE / name, place)
+        place = str(copied(name, tmp_path / library.__name__))
         try:
             CHANGES[change](library, place, column, rows)
         except refused as error:
@@ -159,6 +145,24 @@ def test_both_change_it_alike(name: str, change: str, tmp_path: Path) -> None:
         assert seen(glaive, ours, column) == expected
         assert seen(lance, ours, column) == expected
     # No version that was there before has changed.
-    for version, facts in EXPECTED[name].items():
-        with pa.ipc.open_file(PLACE / facts["table"]) as file:
-            assert glaive.dataset(ours, version=int(version)).to_table() == file.read_all()
+    for version in EXPECTED[name]:
+        assert glaive.dataset(ours, version=int(version)).to_table() == rows_of(name, version)
+
+
+@needs_further
+@pytest.mark.parametrize("place", FURTHER, ids=str)
+def test_both_read_further_datasets_alike(place: Path, tmp_path: Path) -> None:
+    at = tmp_path / "t"
+    shutil.copytree(place, at)
+    versions = [one["version"] for one in lance.dataset(at).versions()]
+    assert [one["version"] for one in glaive.dataset(at).versions()] == versions
+    for version in versions:
+        try:
+            expected = lance.dataset(at, version=version).to_table(with_row_id=True)
+        except OSError:  # its files are not here
+            with pytest.raises(OSError, match=str(at)):
+                glaive.dataset(at, version=version).to_table(with_row_id=True)
+        else:
+            found = glaive.dataset(at, version=version)
+            assert found.to_table(with_row_id=True) == expected
+            assert found.count_rows() == expected.num_rows

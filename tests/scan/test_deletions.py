@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels._tier import force_tier
 from glaive.scan.deletions import LiveRows
+from glaive.testing import force_tier
 
 
 @st.composite

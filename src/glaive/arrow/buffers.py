@@ -1,4 +1,4 @@
-"""Buffers as arrays and back; bitmaps: join, invert, gather, make from flags.
+"""Bitmaps: join, gather, make from flags; Arrow arrays over numbers.
 
 Bits count from the least significant of each byte on.
 """
@@ -6,38 +6,24 @@ Bits count from the least significant of each byte on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.memory import as_buffer, items_of
+
 __all__ = [
     "align_bits",
     "all_set",
-    "as_buffer",
     "flags_of",
     "inverse_permutation",
-    "invert_bits",
-    "items_of",
     "join_bits",
     "number_array",
     "pack_flags",
     "take_bits",
 ]
-
-
-def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArray[Any]:
-    """View ``count`` items of a buffer, from byte ``start`` on, as an array."""
-    if count == 0:
-        return np.empty(0, dtype)
-    view: NDArray[Any] = np.frombuffer(cast("Any", buffer), dtype, count, start)
-    return view
-
-
-def as_buffer(array: NDArray[Any]) -> pa.Buffer:
-    """View the memory of a contiguous array as a buffer, which keeps it alive."""
-    return pa.py_buffer(cast("Any", array))
 
 
 def number_array(numbers: NDArray[Any]) -> pa.Array:
@@ -74,11 +60,6 @@ def pack_flags(flags: NDArray[np.bool_]) -> pa.Buffer:
 def all_set(count: int) -> pa.Buffer:
     """Make a bitmap of ``count`` set bits."""
     return as_buffer(np.full((count + 7) // 8, 0xFF, np.uint8))
-
-
-def invert_bits(bitmap: pa.Buffer, count: int) -> pa.Buffer:
-    """Flip the first ``count`` bits; those behind them are undefined."""
-    return as_buffer(~items_of(bitmap, np.uint8, (count + 7) // 8))
 
 
 def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:

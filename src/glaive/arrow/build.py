@@ -21,8 +21,9 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
-from glaive.arrow.buffers import as_buffer, flags_of, items_of, pack_flags
+from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.errors import CapacityError, CorruptFileError, SchemaError
+from glaive.memory import as_buffer, items_of
 from glaive.types import Where
 
 __all__ = [

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.errors import CapacityError
+from glaive.memory import as_buffer
 
 __all__ = [
     "MAX_OFFSET",

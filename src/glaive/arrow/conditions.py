@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import items_of, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.errors import SchemaError
+from glaive.memory import items_of
 
 __all__ = ["Condition", "HasText", "InRange", "IsNull", "IsOneOf", "float_order"]
 

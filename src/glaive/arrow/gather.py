@@ -18,8 +18,9 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
-from glaive.arrow.buffers import all_set, items_of, join_bits, take_bits
+from glaive.arrow.buffers import all_set, join_bits, take_bits
 from glaive.errors import RowIndexError, SchemaError
+from glaive.memory import items_of
 
 __all__ = ["concat_blocks", "take_block"]
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import allocate, as_array
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import allocate, as_array
 from glaive.types import Where
 
 __all__ = ["Scheme", "compress", "decompress"]

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
 from glaive.arrow.gather import take_block
-from glaive.kernels._tier import as_array
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.strings import Strings
+from glaive.memory import as_array
 
 __all__ = ["expand"]
 

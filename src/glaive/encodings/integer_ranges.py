@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import items_of
 from glaive.arrow.conditions import Condition, InRange, IsOneOf, float_order
 from glaive.kernels.match import IntegerRanges
+from glaive.memory import items_of
 
 __all__ = ["integer_ranges"]
 

@@ -18,7 +18,7 @@ from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.protocol import ValueEncoding
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import Where
 
 __all__ = ["Numbers", "numbers_of", "read_numbers"]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import allocate, as_array
+from glaive.memory import allocate, as_array
 
 __all__ = ["pack_rows", "part_rows"]
 

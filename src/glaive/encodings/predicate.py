@@ -23,10 +23,10 @@ from glaive.arrow.slices import slice_bits
 from glaive.encodings.integer_ranges import integer_ranges
 from glaive.encodings.leaf import Leaf
 from glaive.errors import SchemaError
-from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.fsst_search import TextTest
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_pieces, test_of_flags
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import allocate, as_array
+from glaive.memory import allocate, as_array
 from glaive.types import ByteRange
 
 __all__ = ["RowRuns", "join_buffers"]

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.conditions import float_order
 from glaive.expr import tree
 from glaive.expr.casts import cast
 from glaive.expr.result_type import type_of
 from glaive.expr.rows import repeat
 from glaive.expr.tree import Literal, Node
+from glaive.memory import as_buffer
 
 __all__ = ["compare_numbers", "compute_numbers"]
 

@@ -41,12 +41,21 @@ class FragmentColumns:
         Full path of the manifest, for messages.
     raw
         The bytes ``wire`` was parsed from, if they are at hand; let go of after first use.
+    all_rows
+        Rows that are told are all rows of a fragment. Manifests that name no writer may tell
+        only the live ones where there is a deletion file.
     """
 
     def __init__(
-        self, wire: table_pb2.ManifestOutline, where: str, raw: memoryview | None = None
+        self,
+        wire: table_pb2.ManifestOutline,
+        where: str,
+        raw: memoryview | None = None,
+        *,
+        all_rows: bool = True,
     ) -> None:
         self._wire = wire
+        self._all_rows = all_rows
         self._where = where
         self._raw = raw
 
@@ -76,8 +85,18 @@ class FragmentColumns:
 
     @property
     def rows_known(self) -> bool:
-        """Whether the manifest tells the rows of each fragment."""
-        return len(self._merged.physical_rows) == len(self)
+        """Whether the manifest tells the rows of each fragment, deleted ones included."""
+        merged = self._merged
+        told = self._all_rows or not merged.deletion_file
+        return told and len(merged.physical_rows) == len(self)
+
+    @property
+    def unknown_rows(self) -> Int64s:
+        """Positions of the fragments whose rows only their data files tell."""
+        unknown = self.physical_rows == 0
+        if not self._all_rows:
+            unknown |= self.deleted_rows != 0
+        return np.flatnonzero(unknown)
 
     @cached_property
     def deleted_rows(self) -> Int64s:
@@ -89,7 +108,7 @@ class FragmentColumns:
             return np.zeros(len(self), np.int64)
         found, rows = self._deleted_rows(), self.physical_rows
         wrong = np.flatnonzero((found > rows) & (rows > 0))
-        if len(wrong):
+        if len(wrong) and self._all_rows:
             raise CorruptFileError(
                 f"deleted rows of fragment {self.ids[wrong[0]]}",
                 expected=f"at most {rows[wrong[0]]}, its rows",

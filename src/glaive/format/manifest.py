@@ -14,7 +14,7 @@ Specification: "Manifest file" in ``docs/format``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
@@ -79,8 +79,10 @@ class Manifest:
         self.transaction = transaction
         self.index_section = index_section
         self.version: int = wire.version
-        self.columns = FragmentColumns(wire, where)
-        """Ids, rows and row ids of all fragments; one parse of the whole list when asked for."""
+        self.stated = FragmentColumns(wire, where)
+        """Numbers of all fragments as the file states them; see :attr:`columns`."""
+        self.read_rows: Callable[[Manifest], table_pb2.ManifestOutline] | None = None
+        """Makes the message with the rows that only data files tell; None if it tells all."""
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.version}, fragments={self.num_fragments})"
@@ -120,8 +122,8 @@ class Manifest:
                     "upgrade glaive."
                 )
             return known
-        for fragment in self.fragments():
-            for file in fragment.files:
+        for position in range(self.num_fragments):
+            for file in Fragment.from_wire(self._parsed(self.wire, position), self.where).files:
                 return file.version
         # Writers of that time knew only whether files are of the second generation.
         second = self.wire.writer_feature_flags & Feature.V2_FILES
@@ -187,6 +189,22 @@ class Manifest:
 
     # --------------------------------------------------------------- fragments
 
+    @cached_property
+    def complete_wire(self) -> table_pb2.ManifestOutline:
+        """The message with the rows of all fragments. Old releases left some to the data files.
+
+        Then one request per fragment whose rows are not known, when first asked for.
+        """
+        if self.read_rows is None or self.stated.rows_known:
+            return self.wire
+        return self.read_rows(self)
+
+    @cached_property
+    def columns(self) -> FragmentColumns:
+        """Ids, rows and row ids of all fragments; one parse of the whole list when asked for."""
+        wire = self.complete_wire
+        return self.stated if wire is self.wire else FragmentColumns(wire, self.where)
+
     @property
     def num_fragments(self) -> int:
         """Number of fragments."""
@@ -200,7 +218,7 @@ class Manifest:
         CorruptFileError
             It cannot be parsed, or as :func:`glaive.format.fragment.check_fragment`.
         """
-        found = self._fragment(position)
+        found = self._parsed(self.complete_wire, position)
         check_fragment(found, self.where)
         return found
 
@@ -210,11 +228,11 @@ class Manifest:
 
     def fragment(self, position: int) -> Fragment:
         """The fragment at a position of the list; errors as for :meth:`fragment_wire`."""
-        return Fragment.from_wire(self._fragment(position), self.where)
+        return Fragment.from_wire(self._parsed(self.complete_wire, position), self.where)
 
-    def _fragment(self, position: int) -> table_pb2.DataFragment:
+    def _parsed(self, wire: table_pb2.ManifestOutline, position: int) -> table_pb2.DataFragment:
         found: table_pb2.DataFragment = _parse(
-            table_pb2.DataFragment, self.wire.fragments[position], "fragment", self.where
+            table_pb2.DataFragment, wire.fragments[position], "fragment", self.where
         )
         return found
 
@@ -225,7 +243,7 @@ class Manifest:
     @property
     def fragment_ids(self) -> NDArray[np.int64]:
         """Id of each fragment, in list order."""
-        return self.columns.ids
+        return self.stated.ids
 
     def position_of(self, fragment_id: int) -> int:
         """Position in the list of the fragment with this id.
@@ -244,7 +262,7 @@ class Manifest:
     def physical_rows(self) -> NDArray[np.int64]:
         """Rows in the files of each fragment, deleted ones included.
 
-        0 where the manifest does not tell, as in datasets of releases up to 0.7.
+        0 where nothing tells: the manifest is one of releases up to 0.7, and was not read.
         """
         return self.columns.physical_rows
 
@@ -296,7 +314,8 @@ def decode_manifest(
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )
-    manifest.columns = FragmentColumns(wire, where, raw)
+    named = wire.HasField("writer_version")
+    manifest.stated = FragmentColumns(wire, where, raw, all_rows=named)
     return manifest
 
 

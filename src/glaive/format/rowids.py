@@ -34,7 +34,6 @@ __all__ = [
     "RowValues",
     "check_at_once",
     "concatenate_row_ids",
-    "concatenate_versions",
     "count_row_ids",
     "decode_row_ids",
     "decode_versions",
@@ -42,7 +41,6 @@ __all__ = [
     "encode_version_array",
     "encode_versions",
     "select_row_ids",
-    "select_versions",
 ]
 
 UInt64s = NDArray[np.uint64]
@@ -265,24 +263,6 @@ def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
             else:
                 joined.append(segment)
     return table_pb2.RowIdSequence(segments=joined).SerializeToString()
-
-
-def select_versions(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
-    """The sequence of the rows at these offsets, ascending.
-
-    Raises
-    ------
-    CorruptFileError
-        As :func:`decode_versions`.
-    """
-    if len(kept) == rows:
-        return data
-    return encode_version_array(decode_versions(data, rows, where=where)[kept])
-
-
-def concatenate_versions(sequences: Sequence[bytes]) -> bytes:
-    """One sequence after the other, run by run."""
-    return b"".join(sequences)
 
 
 def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:

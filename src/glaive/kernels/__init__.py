@@ -1,1 +1,1 @@
-"""Layer 1: loops over flat memory, each behind a checked door."""
+"""Layer 1: loops over flat memory, each behind a checked wrapper."""

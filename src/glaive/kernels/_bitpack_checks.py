@@ -1,4 +1,4 @@
-"""What the doors of ``glaive.kernels.bitpack`` check, and what they say when it fails."""
+"""What the wrappers of ``glaive.kernels.bitpack`` check, and what they say when it fails."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._bitpack_twins import BLOCK, tail_is_packed
+from glaive.kernels._bitpack_reference import BLOCK, tail_is_packed
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import allocate, as_array
+from glaive.memory import allocate, as_array
 
 __all__ = [
     "BLOCK",

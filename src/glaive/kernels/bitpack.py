@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
-from glaive.kernels import _bitpack_twins as twins
+from glaive.kernels import _bitpack_reference as reference
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.flat import join_bits
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "BLOCK",
@@ -86,7 +88,7 @@ def unpack_inline(
         )  # fmt: skip
     else:
         into = checks.writable(target, out, offset)
-        bad = twins.unpack_inline(data, starts, sizes, counts, word_bits, into)
+        bad = reference.unpack_inline(data, starts, sizes, counts, word_bits, into)
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
@@ -132,7 +134,7 @@ def _place(index: int, word_bits: int) -> tuple[int, int]:
     """Row and lane of a value in a FastLanes block."""
     row, rest = divmod(index, 128)
     lane = rest % (BLOCK // word_bits)
-    return twins.ORDER.index((rest - lane) // 16) * 8 + row, lane
+    return reference.ORDER.index((rest - lane) // 16) * 8 + row, lane
 
 
 def _not_in_chunk(index: int, count: int, size: int, where: object) -> CorruptFileError:
@@ -174,7 +176,7 @@ def take_inline(
             address(chunk), address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
     else:
-        bad = twins.take_inline(data, starts, sizes, chunk, index, word_bits, as_array(target))
+        bad = reference.take_inline(data, starts, sizes, chunk, index, word_bits, as_array(target))
     if bad >= 0:
         c, at = int(chunk[bad]), int(index[bad])
         if not (0 <= c < len(starts) and 0 <= at < BLOCK):
@@ -223,7 +225,7 @@ def unpack_out_of_line(
         )  # fmt: skip
     else:
         into = checks.writable(target, out, offset)
-        twins.unpack_out_of_line(data, starts, sizes, counts, word_bits, width, into)
+        reference.unpack_out_of_line(data, starts, sizes, counts, word_bits, width, into)
     return target
 
 
@@ -268,7 +270,7 @@ def unpack_level_bits(
         from glaive.kernels.loops import level_bits as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate((total + 7) // 8, slack=24)
+        target = allocate_with_slack((total + 7) // 8, slack=24)
         nulls = np.zeros(1, np.int64)
         if form == "inline":
             bad = loops.validity_inline(
@@ -307,7 +309,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.ui
 
         loops.chunk_widths(address(values), count, word_bits, address(widths))
     else:
-        twins.chunk_widths(values, count, word_bits, widths)
+        reference.chunk_widths(values, count, word_bits, widths)
     return widths
 
 
@@ -336,7 +338,7 @@ def pack_inline(
             address(values), count, word_bits, address(widths), address(target), address(scratch)
         )
     else:
-        twins.pack_inline(values, count, word_bits, widths, target)
+        reference.pack_inline(values, count, word_bits, widths, target)
     return target, sizes
 
 
@@ -362,12 +364,12 @@ def pack_out_of_line(
             address(scratch),
         )  # fmt: skip
     else:
-        twins.pack_out_of_line(values, counts, word_bits, width, target)
+        reference.pack_out_of_line(values, counts, word_bits, width, target)
     return target, sizes
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     values = as_buffer(np.arange(1500, dtype="<u2"))
     widths = chunk_widths(values, 1500, 16)
     packed, sizes = pack_inline(values, 1500, 16, widths)

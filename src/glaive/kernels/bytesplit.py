@@ -10,7 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["WORD_BITS", "exercise", "join_bytes", "split_bytes", "take_bytes"]
 
@@ -46,6 +48,19 @@ def join_bytes(
 ) -> pa.Buffer:
     """Put the values of chunks together; chunk ``i`` has ``counts[i]`` values.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts
+        ``int64`` of shape ``(chunks,)``: the first byte of each chunk.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    word_bits
+        Width of a value: a multiple of 8.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -78,6 +93,21 @@ def take_bytes(
     where: object,
 ) -> pa.Buffer:
     """Put together value ``index[i]`` of chunk ``chunk[i]`` for every i.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts
+        ``int64`` of shape ``(chunks,)``: the first byte of each chunk.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    chunk, index
+        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+    word_bits
+        Width of a value: a multiple of 8.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -171,7 +201,7 @@ def _checked(
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     zero, nine = np.zeros(1, np.int64), np.full(1, 9, np.int64)
     values = as_buffer(np.arange(18, dtype="<u4"))
     for bits in WORD_BITS:

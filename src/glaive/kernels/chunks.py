@@ -25,8 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array
 from glaive.types import Where
 
 __all__ = [
@@ -371,7 +373,7 @@ def _check_within(
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     place = Where("warm-up")
     rep = np.array([1, 0] * 40, np.uint16)
     pieces = [(np.arange(12, dtype=np.uint8), np.array([5, 7]))]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from glaive.kernels._tier import address, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
+from glaive.memory import as_array, as_buffer
 
 __all__ = ["contains", "exercise"]
 
@@ -53,6 +55,6 @@ def contains(strings: Strings, count: int, piece: bytes) -> pa.Buffer:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     strings = Strings(as_buffer(np.array([0, 1, 3], np.int32)), 32, pa.py_buffer(b"abc"))
     contains(strings, 2, b"b")

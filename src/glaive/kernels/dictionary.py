@@ -10,8 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import RowIndexError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["exercise", "expand_dictionary"]
 
@@ -79,7 +81,7 @@ def _expand_loops(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Strings
         raise RowIndexError(f"index {wanted[bad]} of a dictionary of {number} items")
     total = int(whole[0])
     out_bits = 64 if total > MAX_32 else items.offset_bits
-    offsets, out = allocate((count + 1) * (out_bits // 8)), allocate(total, SLACK)
+    offsets, out = allocate((count + 1) * (out_bits // 8)), allocate_with_slack(total, SLACK)
     loops.expand(
         address(wanted),
         count,
@@ -109,7 +111,7 @@ def _expand_numpy(found: NDArray[Any], ends: NDArray[Any], items: Strings) -> St
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     for size in (1, SLOT + 1):
         offsets = as_buffer(np.array([0, size], np.int32))
         items = Strings(offsets, 32, pa.py_buffer(bytes(size)))

@@ -15,8 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.strings import MAX_32
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["Ends", "Spans", "exercise", "join_ends", "pair_ends", "resolve_ends"]
@@ -164,7 +166,7 @@ def _corrupt(adjustment: int, where: Where) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     stored = np.array([1, 4, 1], np.uint64)
     for bits in (32, 64):
         resolve_ends(stored, 0, 3, bits, Where("warm-up"))

@@ -7,8 +7,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["exercise", "join_bits", "take_flat"]
 
@@ -19,6 +21,17 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
     """Join pieces of ``counts[i]`` bits, each from bit 0 of byte ``starts[i]`` on.
 
     Bits are numbered from the least significant on; bits behind the last are 0.
+
+    Parameters
+    ----------
+    data
+        Memory of all pieces.
+    starts
+        ``int64`` of shape ``(pieces,)``: the byte in which each piece begins.
+    counts
+        ``int64`` of shape ``(pieces,)``: bits of each piece.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -43,7 +56,7 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
         from glaive.kernels.loops import flat as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate((total + 7) // 8, slack=24)
+        target = allocate_with_slack((total + 7) // 8, slack=24)
         loops.join_bits(
             address(data), data.size, address(starts), address(counts), len(starts), address(target)
         )
@@ -67,6 +80,20 @@ def take_flat(
 
     Chunk ``c`` is ``data[starts[c] : starts[c] + sizes[c]]``, in bytes.
     ``bits`` is 1 (the result is packed, too) or a multiple of 8. Checks only what it touches.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    chunk, index
+        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+    bits
+        Width of a value: 1, with a packed result, or a multiple of 8.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -144,7 +171,7 @@ def _take_numpy(
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     data = as_buffer(np.zeros(16, np.uint8))
     zeros, eights = np.zeros(2, np.int64), np.full(2, 8, np.int64)
     join_bits(data, zeros, np.array([3, 5], np.int64), "warm-up")

@@ -18,11 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.offsets import unpack_variable
+from glaive.kernels.string_records import DecodeFsst, DecodeState, EncodeFsst
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import ESCAPE, NO_LENGTH, SymbolTable, split_value
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["decode_chunks", "decode_one", "decode_strings", "encode_strings", "exercise"]
@@ -56,6 +59,22 @@ def decode_chunks(
     where: Where,
 ) -> Strings:
     """Decode chunks of encoded values; see ``unpack_variable`` for their form.
+
+    Parameters
+    ----------
+    table
+        Symbols of all chunks.
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -111,7 +130,6 @@ def _decode_loops(
 
     width = strings.offset_bits // 8
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
-    words, sizes = table.words, table.lengths
     count = int(columns[4].sum())
     room = _guess_room(table, strings.data, columns, work)
     out_bits = 64 if room > MAX_32 else strings.offset_bits
@@ -119,16 +137,34 @@ def _decode_loops(
     offsets = allocate((count + 1) * (out_bits // 8))
     as_offsets(offsets, out_bits)[0] = 0
     state = np.zeros(3, np.int64)
-    sources = [address(strings.offsets), address(strings.data), *map(address, columns)]
     marks = np.empty(_STREAM_BYTES // 2 + 8, np.uint32)
-    sources += [len(columns[4]), width, address(words), address(sizes)]
-    sources += [address(marks), _STREAM_BYTES]
+    starts, bases, floors, limits, counts = columns
+    call = DecodeFsst(
+        offsets=address(strings.offsets),
+        data=address(strings.data),
+        offset_starts=address(starts),
+        bases=address(bases),
+        floors=address(floors),
+        limits=address(limits),
+        counts=address(counts),
+        chunks=len(counts),
+        width=width,
+        symbols=address(table.words),
+        sizes=address(table.lengths),
+        marks=address(marks),
+        most=_STREAM_BYTES,
+        out_width=out_bits // 8,
+        out_offsets=address(offsets),
+        out=address(out),
+        room=room,
+        state=address(state),
+    )
     while True:
-        targets = [out_bits // 8, address(offsets), address(out), room, address(state)]
-        status = loops.decode(*sources, *targets)
+        status = loops.decode(*call)
         if status == -1:
-            table.growth[:] = [int(state[2]) / max(work, 1)]
-            return Strings(offsets, out_bits, out.slice(0, int(state[2])))
+            size = DecodeState(*state.tolist()).size
+            table.growth[:] = [size / max(work, 1)]
+            return Strings(offsets, out_bits, out.slice(0, size))
         if status >= 0:
             raise _damaged(f"chunk {status}", where)
         # A run needs at most eight bytes per byte of its own, so this ends.
@@ -139,6 +175,9 @@ def _decode_loops(
             offsets = allocate((count + 1) * 8)
             as_offsets(offsets, 64)[0] = 0
             state[:] = 0
+        call = call._replace(
+            out_width=out_bits // 8, out_offsets=address(offsets), out=address(out), room=room
+        )
 
 
 def _guess_room(table: SymbolTable, data: pa.Buffer, columns: Sequence[Ints], work: int) -> int:
@@ -259,7 +298,6 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
     parts, stop = table.encoder
     scratch = np.empty(16 * _BATCH_BYTES + 1024, np.uint8)
-    tables = [address(parts), stop, address(scratch), _BATCH_BYTES]
     written = allocate((count + 1) * (out_bits // 8))
     as_offsets(written, out_bits)[0] = 0
     # With room for the worst of a batch, few texts need a second call.
@@ -268,9 +306,23 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     state = np.zeros(1, np.int64)
     done = 0
     while True:
-        source = [address(offsets), out_bits // 8, address(data), address(data) + data.size]
-        targets = [address(written), address(out), room, address(state)]
-        done = loops.encode(*source, *[done, count], *tables, *targets)
+        call = EncodeFsst(
+            offsets=address(offsets),
+            width=out_bits // 8,
+            data=address(data),
+            data_end=address(data) + data.size,
+            first=done,
+            values=count,
+            tables=address(parts),
+            stop=stop,
+            scratch=address(scratch),
+            batch=_BATCH_BYTES,
+            ends=address(written),
+            out=address(out),
+            room=room,
+            state=address(state),
+        )
+        done = loops.encode(*call)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
         left = int(ends[count]) - int(ends[done])
@@ -303,7 +355,7 @@ def _damaged(place: str, where: Where) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     table = SymbolTable((b"abc", b"de", b"f"))
     count = _TINY + 1
     text = b"abcdefg" * 64

@@ -13,11 +13,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.fsst import decode_chunks
+from glaive.kernels.string_records import DecodeFsstPages, DecodeState
 from glaive.kernels.strings import MAX_32, Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["decode_pages", "exercise"]
@@ -78,13 +81,30 @@ def decode_pages(
     offsets = _offsets(total, out_bits)
     state = np.zeros(3, np.int64)
     marks = np.empty(_STREAM_BYTES // 2 + 8, np.uint32)
-    sources = [address(data), *map(address, columns), address(ends), len(tables)]
-    sources += [address(symbols), width, address(marks), _STREAM_BYTES]
+    firsts, floors, limits, values = columns
     while True:
-        targets = [out_bits // 8, address(offsets), address(out), room, address(state)]
-        status = loops.decode_pages(*sources, *targets)
+        call = DecodeFsstPages(
+            data=address(data),
+            starts=address(firsts),
+            floors=address(floors),
+            limits=address(limits),
+            counts=address(values),
+            ends=address(ends),
+            pages=len(tables),
+            tables=address(symbols),
+            width=width,
+            marks=address(marks),
+            most=_STREAM_BYTES,
+            out_width=out_bits // 8,
+            out_offsets=address(offsets),
+            out=address(out),
+            room=room,
+            state=address(state),
+        )
+        status = loops.decode_pages(*call)
         if status == -1:
-            return Strings(offsets, out_bits, out.slice(0, int(state[2])))
+            size = DecodeState(*state.tolist()).size
+            return Strings(offsets, out_bits, out.slice(0, size))
         if status >= 0:
             raise CorruptFileError(
                 f"FSST codes of chunk {status}",
@@ -131,7 +151,7 @@ def _one_by_one(
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     table = SymbolTable((b"abc", b"de"))
     chunk = as_buffer(np.array([8, 10, 0], np.int32))
     ones = np.array([1], np.int64)

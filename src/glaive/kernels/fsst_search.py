@@ -14,11 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.fsst import decode_chunks, encode_strings
+from glaive.kernels.string_records import SearchFsst
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["TextTest", "exercise", "search_chunks"]
@@ -62,6 +65,24 @@ def search_chunks(
 
     None when a chunk is too large to be searched at once.
 
+    Parameters
+    ----------
+    table
+        Symbols of all chunks.
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    test
+        The pieces of text to be found, and where.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -84,12 +105,25 @@ def search_chunks(
     marks = np.empty(_MOST_CODES // 2 + 8, np.uint32)
     words = np.frombuffer(b"".join(test.words) or b"\0", np.uint8)
     lengths = np.array([len(word) for word in test.words] or [0], np.int64)
-    bad = loops.search_chunks(
-        address(data), address(starts), address(sizes), address(counts), len(starts), width,
-        address(table.words), address(table.lengths), address(marks), address(scratch),
-        address(words), address(lengths), len(test.words), int(test.begins), int(test.ends),
-        address(found),
-    )  # fmt: skip
+    call = SearchFsst(
+        data=address(data),
+        starts=address(starts),
+        chunk_sizes=address(sizes),
+        counts=address(counts),
+        chunks=len(starts),
+        width=width,
+        symbols=address(table.words),
+        sizes=address(table.lengths),
+        marks=address(marks),
+        scratch=address(scratch),
+        words=address(words),
+        word_sizes=address(lengths),
+        number=len(test.words),
+        begins=int(test.begins),
+        ends=int(test.ends),
+        target=address(found),
+    )
+    bad = loops.search_chunks(*call)
     if bad >= 0:
         raise _damaged(bad, where)
     return as_buffer(found)
@@ -121,7 +155,7 @@ def _damaged(chunk: int, where: Where) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     table = SymbolTable((b"ab", b"c"))
     text = Strings(as_buffer(np.array([0, 2, 3], np.int32)), 32, pa.py_buffer(b"abc"))
     coded = encode_strings(table, text, 2)

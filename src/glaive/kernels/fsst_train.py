@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.hashing import copy_pieces
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import (
@@ -25,6 +26,7 @@ from glaive.kernels.symbols import (
     slots_of,
     split_value,
 )
+from glaive.memory import as_buffer
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
@@ -192,6 +194,6 @@ def _best(
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = as_buffer(np.array([0, 6], np.int64))
     train_symbols(Strings(offsets, 64, pa.py_buffer(b"ababab")))

@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.kernels.records import MendGraph
 
 __all__ = ["Lists", "Points", "exercise", "mend"]
 
@@ -89,13 +91,24 @@ def mend(
 
         stamps = np.zeros(len(kept), np.int32)
         scratch = np.empty((4, ROOM), np.int32)
-        loops.mend(
-            address(offsets), address(nodes), address(kept.view(np.uint8)),
-            address(damaged), len(damaged),
-            address(points.vectors), address(points.place), dimension, int(points.dot),
-            address(stamps), address(scratch), ROOM,
-            address(lists.counts), address(lists.nodes), address(lists.distances),
-        )  # fmt: skip
+        call = MendGraph(
+            offsets=address(offsets),
+            nodes=address(nodes),
+            kept=address(kept.view(np.uint8)),
+            damaged=address(damaged),
+            damaged_count=len(damaged),
+            vectors=address(points.vectors),
+            place=address(points.place),
+            dimension=dimension,
+            dot=int(points.dot),
+            stamps=address(stamps),
+            scratch=address(scratch),
+            room=ROOM,
+            into_counts=address(lists.counts),
+            into_nodes=address(lists.nodes),
+            into_distances=address(lists.distances),
+        )
+        loops.mend(*call)
         return
     for node in damaged.tolist():
         at, end = int(offsets[node]), int(offsets[node + 1])
@@ -164,7 +177,7 @@ def _check_points(points: Points, kept: NDArray[np.bool_]) -> None:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = np.array([0, 2, 4, 6], np.int64)
     nodes = np.array([1, 2, 0, 2, 0, 1], np.int32)
     kept = np.array([True, False, True])

@@ -13,9 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
+from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "Numbered",
@@ -59,15 +62,25 @@ def number_strings(
         return _number_arrow(strings, count, most, most_bytes)
     from glaive.kernels.loops import hashing as loops
 
-    tables = _tables(count, most)
+    slots, hashes, firsts = _tables(count, most)
     indices = allocate(4 * count)
-    source = [address(offsets), bits // 8, address(data), data.size, count]
-    limits = [most, most_bytes]
-    results = [address(array) for array in (*tables, as_array(indices))]
-    number = loops.number_strings(*source, *limits, *results)
+    call = NumberStrings(
+        offsets=address(offsets),
+        width=bits // 8,
+        data=address(data),
+        data_size=data.size,
+        strings=count,
+        most=most,
+        most_bytes=most_bytes,
+        slots=address(slots),
+        hashes=address(hashes),
+        firsts=address(firsts),
+        indices=address(indices),
+    )
+    number = loops.number_strings(*call)
     if number < 0:
         return None
-    return NumberedStrings(indices, pick_strings(strings, tables[2][:number]), number)
+    return NumberedStrings(indices, pick_strings(strings, firsts[:number]), number)
 
 
 def number_words(values: pa.Buffer, bits: int, count: int, most: int) -> Numbered | None:
@@ -137,7 +150,7 @@ def copy_pieces(
     if use_loops(len(starts)):
         from glaive.kernels.loops import offsets as loops
 
-        out = allocate(total, SLACK)
+        out = allocate_with_slack(total, SLACK)
         loops.gather(
             address(data),
             data.size,
@@ -185,7 +198,7 @@ def _buffer(array: pa.Array, number: int) -> pa.Buffer:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = as_buffer(np.array([0, 1, 2], np.int32))
     number_strings(Strings(offsets, 32, pa.py_buffer(b"aa")), 2, 2, 2)
     for bits in (64, 128):

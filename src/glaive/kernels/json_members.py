@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 
 __all__ = ["exercise", "find_members"]
 
@@ -101,6 +102,6 @@ def _corrupt(expected: str, found: str) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     raw = np.frombuffer(bytes.fromhex("40000001100000012000000161" + "00"), np.uint8)
     find_members(raw, np.array([0]), np.array([len(raw)]), b"a")

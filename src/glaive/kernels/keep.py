@@ -11,10 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
+from glaive.kernels.records import KeepInline
+from glaive.kernels.string_records import KeepVariable
 from glaive.kernels.strings import Strings, as_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["Gone", "exercise", "keep_bits", "keep_fixed", "keep_inline", "keep_variable"]
 
@@ -103,7 +107,7 @@ def keep_fixed(values: pa.Buffer, width: int, gone: Gone) -> pa.Buffer:
         return as_buffer(np.ascontiguousarray(rows[gone.mask()]).reshape(-1))
     from glaive.kernels.loops import keep as loops
 
-    target = allocate(gone.kept * width, _SLACK)
+    target = allocate_with_slack(gone.kept * width, _SLACK)
     if width in _WORDS:
         stay, begin = gone.bits()
         kept = loops.keep_words(
@@ -135,6 +139,24 @@ def keep_inline(
 
     Other parameters are those of :func:`glaive.kernels.bitpack.unpack_inline`.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    word_bits
+        Width of a value: 8, 16, 32 or 64.
+    low
+        Which value of the chunks the first row is.
+    gone
+        Deleted rows, counted from the first one.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -154,15 +176,27 @@ def keep_inline(
         return keep_fixed(words.slice(low * width, gone.rows * width), width, gone)
     from glaive.kernels.loops import keep as loops
 
-    target = allocate(gone.kept * width, _SLACK)
+    target = allocate_with_slack(gone.kept * width, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
     stay, begin = gone.bits()
     chunks = len(starts)
-    bad = loops.keep_inline(
-        address(data), data.size, address(starts), address(sizes), address(counts), chunks,
-        word_bits, low, gone.rows, address(stay), begin, address(target), gone.kept,
-        address(scratch),
-    )  # fmt: skip
+    call = KeepInline(
+        data=address(data),
+        data_size=data.size,
+        starts=address(starts),
+        sizes=address(sizes),
+        counts=address(counts),
+        chunks=chunks,
+        word_bits=word_bits,
+        low=low,
+        rows=gone.rows,
+        bits=address(stay),
+        begin=begin,
+        target=address(target),
+        room=gone.kept,
+        scratch=address(scratch),
+    )
+    bad = loops.keep_inline(*call)
     if bad >= chunks:
         raise gone.not_ascending()
     if bad >= 0:
@@ -188,7 +222,7 @@ def keep_bits(bits: pa.Buffer, begin: int, gone: Gone) -> pa.Buffer:
         return as_buffer(np.packbits(flags[gone.mask()], bitorder="little"))
     from glaive.kernels.loops import keep as loops
 
-    target = allocate((gone.kept + 7) // 8, _SLACK)
+    target = allocate_with_slack((gone.kept + 7) // 8, _SLACK)
     numbers = gone.numbers
     if loops.keep_bits(
         address(bits), begin, gone.rows, address(numbers), len(numbers), gone.base,
@@ -225,11 +259,21 @@ def keep_variable(strings: Strings, gone: Gone) -> Strings:
     from glaive.kernels.loops import keep as loops
 
     offsets = allocate((gone.kept + 1) * width)
-    out = allocate(room, _SLACK)
-    if loops.keep_variable(
-        address(strings.offsets), width, address(strings.data), strings.data.size, gone.rows,
-        address(numbers), len(numbers), gone.base, address(offsets), address(out), room,
-    ) >= 0:  # fmt: skip
+    out = allocate_with_slack(room, _SLACK)
+    call = KeepVariable(
+        offsets=address(strings.offsets),
+        width=width,
+        data=address(strings.data),
+        data_size=strings.data.size,
+        rows=gone.rows,
+        gone=address(numbers),
+        gone_count=len(numbers),
+        base=gone.base,
+        out_offsets=address(offsets),
+        out=address(out),
+        room=room,
+    )
+    if loops.keep_variable(*call) >= 0:
         raise gone.not_ascending()
     return Strings(offsets, bits, out)
 
@@ -246,7 +290,7 @@ def _keep_variable_numpy(strings: Strings, ends: NDArray[np.signedinteger], gone
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     gone = Gone(np.array([1]), 0, 3)
     keep_fixed(pa.py_buffer(bytes(24)), 8, gone)
     keep_fixed(pa.py_buffer(bytes(9)), 3, gone)

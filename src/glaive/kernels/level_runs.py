@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_loops
 from glaive.kernels.runs import MAX_RUN, expand_runs
+from glaive.memory import as_array, as_buffer
 
 __all__ = ["exercise", "unpack_run_bits"]
 
@@ -52,7 +54,7 @@ def unpack_run_bits(
         from glaive.kernels.loops import level_runs as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate((total + 7) // 8, slack=24)
+        target = allocate_with_slack((total + 7) // 8, slack=24)
         nulls = np.zeros(1, np.int64)
         bad = loops.validity_of_runs(
             address(data),
@@ -90,7 +92,7 @@ def _within(data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, coun
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     data = pa.py_buffer(np.array([0, 1], "<u2").tobytes() + bytes([200, 3]))
     zero = np.zeros(1, np.int64)
     unpack_run_bits(data, zero, zero + 4, zero + 2, zero + 203, "warm-up")

@@ -15,7 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_loops
+from glaive.kernels.records import ResolveLists
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
@@ -88,25 +91,26 @@ def resolve_lists(
         from glaive.kernels.loops import levels as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        bitmap = allocate((room + 7) // 8 if null_level else 0, slack=24)
+        bitmap = allocate_with_slack((room + 7) // 8 if null_level else 0, slack=24)
         rep = np.ascontiguousarray(rep)
         if definition is not None:
             definition = np.ascontiguousarray(definition)
-        slots, left, visible, nulls = loops.resolve_lists(
-            address(rep) if entries else 0,
-            address(definition) if definition is not None and entries else 0,
-            entries,
-            visible_max,
-            resolved_max,
-            slot_max,
-            null_level,
-            address(offsets),
-            width,
-            address(bitmap),
-            address(next_rep) if next_rep is not None and entries else 0,
-            address(next_def) if next_def is not None and entries else 0,
-            room,
+        call = ResolveLists(
+            rep=address(rep) if entries else 0,
+            definition=address(definition) if definition is not None and entries else 0,
+            entries=entries,
+            visible_max=visible_max,
+            resolved_max=resolved_max,
+            slot_max=slot_max,
+            null_level=null_level,
+            offsets=address(offsets),
+            width=width,
+            valid=address(bitmap),
+            next_rep=address(next_rep) if next_rep is not None and entries else 0,
+            next_def=address(next_def) if next_def is not None and entries else 0,
+            room=room,
         )
+        slots, left, visible, nulls = loops.resolve_lists(*call)
     else:
         slots, left, visible, nulls, bitmap = _resolve_lists_numpy(
             rep,
@@ -173,7 +177,7 @@ def validity_from_levels(
         from glaive.kernels.loops import levels as loops
 
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        bitmap = allocate((entries + 7) // 8, slack=24)
+        bitmap = allocate_with_slack((entries + 7) // 8, slack=24)
         definition = np.ascontiguousarray(definition)
         slots, nulls = loops.validity(
             address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
@@ -186,7 +190,7 @@ def validity_from_levels(
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     rep = np.array([1, 0, 1], np.uint16)
     for outer in (False, True):
         resolve_lists(

@@ -1,8 +1,8 @@
 """Levels of chunks of a page with lists: decoded, checked and cut to rows in one pass.
 
-The doors here serve the encodings of levels that are in use (:class:`LevelForm`) and only as
-compiled loops: they answer None when the levels are not as they must be, or when the loops
-are not to be used. The caller then goes the slower way, which reads headers, levels and
+The wrappers here serve the encodings of levels that are in use (``records.LevelPage``) and only as
+compiled kernels: they answer None when the levels are not as they must be, or when compiled
+kernels are not to be used. The caller then goes the slower way, which reads headers, levels and
 counts one after the other, and says what is wrong.
 
 Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
@@ -16,16 +16,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_loops
 from glaive.kernels.chunks import most_levels
+from glaive.kernels.records import LevelPage, PickRows, ReadChunks, ReorderRows, packed
+from glaive.memory import allocate, as_array
 
 __all__ = [
-    "LevelForm",
     "Located",
     "PickedLevels",
     "ReadLevels",
     "exercise",
-    "level_page",
     "locate_rows",
     "pick_levels",
     "read_levels",
@@ -45,30 +46,6 @@ ROW_ENTRIES = 16
 
 MOST_ROW_ENTRIES = 256
 """Entries per row to make room for at first, at most, when several rows are picked."""
-
-
-class LevelForm(NamedTuple):
-    """An encoding of levels: 1 plain, 2 packed to ``width``, 3 packed inline, 4 runs."""
-
-    kind: int
-    width: int = 16
-
-
-def level_page(
-    rep: LevelForm,
-    definition: LevelForm | None,
-    *,
-    value_pieces: int,
-    value_width: int,
-    max_rep: int,
-    visible_max: int,
-    max_def: int,
-) -> Int64s:
-    """What the loops must know of a page, as they take it."""
-    kind, width = (0, 0) if definition is None else definition
-    return np.array(
-        [*rep, kind, width, value_pieces, value_width, max_rep, visible_max, max_def], np.int64
-    )
 
 
 class ReadLevels(NamedTuple):
@@ -91,7 +68,7 @@ def read_levels(
     counts: Int64s,
     row_starts: Int64s,
     enters: NDArray[np.bool_],
-    page: Int64s,
+    page: LevelPage,
 ) -> ReadLevels | None:
     """Decode the levels of the chunks ``data[starts[i] : starts[i] + sizes[i]]``.
 
@@ -102,7 +79,7 @@ def read_levels(
         (``row_starts[i + 1] - row_starts[i]``); ``enters`` says whether it begins in the
         middle of a row.
     page
-        From :func:`level_page`.
+        Encodings of levels, and what chunks must hold.
 
     Returns
     -------
@@ -119,30 +96,32 @@ def read_levels(
     counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
     enters = np.ascontiguousarray(enters)
     total = loops.count_entries(address(data), data.size, address(starts), chunks)
-    if not chunks <= total <= most_levels(counts, row_starts, sizes, max_rep=page[6]):
+    if not chunks <= total <= most_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
-    pieces = int(page[4])
+    pieces = page.value_pieces
     places = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
-    rep = allocate(2 * total, slack=SLACK)
-    definition = allocate(2 * total, slack=SLACK) if page[2] else None
+    rep = allocate_with_slack(2 * total, slack=SLACK)
+    definition = allocate_with_slack(2 * total, slack=SLACK) if page.definition else None
     base = address(places)
-    done = loops.read_chunks(
-        address(data),
-        data.size,
-        address(starts),
-        address(sizes),
-        address(counts),
-        address(row_starts),
-        address(enters),
-        chunks,
-        address(page),
-        base + 8 * chunks,
-        base + 8 * chunks * (1 + pieces),
-        base,
-        address(rep),
-        0 if definition is None else address(definition),
-        total,
+    record = packed(page)
+    call = ReadChunks(
+        data=address(data),
+        data_size=data.size,
+        starts=address(starts),
+        sizes=address(sizes),
+        counts=address(counts),
+        row_starts=address(row_starts),
+        enters=address(enters),
+        chunks=chunks,
+        page=address(record),
+        piece_starts=base + 8 * chunks,
+        piece_sizes=base + 8 * chunks * (1 + pieces),
+        firsts=base,
+        rep=address(rep),
+        definition=0 if definition is None else address(definition),
+        room=total,
     )
+    done = loops.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
@@ -242,7 +221,7 @@ def pick_levels(
     enters: NDArray[np.bool_],
     rows: Int64s,
     located: Located,
-    page: Int64s,
+    page: LevelPage,
     order: Int64s | None = None,
 ) -> PickedLevels | None:
     """Collect the levels of rows out of the chunks that hold them.
@@ -273,8 +252,8 @@ def pick_levels(
     sizes, counts = np.ascontiguousarray(sizes), np.ascontiguousarray(counts)
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
     starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows)
-    pieces = int(page[4])
-    has_def = bool(page[2])
+    pieces = page.value_pieces
+    has_def = page.definition != 0
     memory = as_array(allocate(8 * (2 * pieces * chunks + 2 * wanted)), np.int64)
     base = address(memory)
     lengths = base + 16 * pieces * chunks
@@ -284,39 +263,41 @@ def pick_levels(
     if wanted > 1:
         usual = min(int(counts.sum()) // max(int(row_starts[-1]), 1), MOST_ROW_ENTRIES)
     room = wanted * (usual + 2) * 5 // 4 + 64
+    record = packed(page)
     while True:
         rep = allocate(2 * room)
         definition = allocate(2 * room) if has_def else None
         values = allocate(16 * (room + 1))
-        done, seen = loops.pick_rows(
-            address(data),
-            data.size,
-            address(sizes),
-            address(counts),
-            address(row_starts),
-            address(enters),
-            len(sizes),
-            address(ids),
-            address(starts),
-            chunks,
-            address(page),
-            address(rows),
-            address(begin),
-            address(last),
-            wanted,
-            address(scratch),
-            address(scratch) + 2 * MAX_LEVELS + SLACK,
-            MAX_LEVELS,
-            base,
-            base + 8 * pieces * chunks,
-            lengths,
-            lengths + 8 * wanted,
-            address(rep),
-            0 if definition is None else address(definition),
-            address(values),
-            address(values) + 8 * (room + 1),
-            room,
+        call = PickRows(
+            data=address(data),
+            data_size=data.size,
+            sizes=address(sizes),
+            counts=address(counts),
+            row_starts=address(row_starts),
+            enters=address(enters),
+            table_chunks=len(sizes),
+            ids=address(ids),
+            starts=address(starts),
+            chunks=chunks,
+            page=address(record),
+            rows=address(rows),
+            begin=address(begin),
+            last=address(last),
+            wanted=wanted,
+            scratch_rep=address(scratch),
+            scratch_def=address(scratch) + 2 * MAX_LEVELS + SLACK,
+            scratch_room=MAX_LEVELS,
+            piece_starts=base,
+            piece_sizes=base + 8 * pieces * chunks,
+            lengths=lengths,
+            values=lengths + 8 * wanted,
+            rep_out=address(rep),
+            def_out=0 if definition is None else address(definition),
+            slots=address(values),
+            positions=address(values) + 8 * (room + 1),
+            room=room,
         )
+        done, seen = loops.pick_rows(*call)
         if done < 0:
             return None
         if done <= room:
@@ -330,21 +311,22 @@ def pick_levels(
         definition = allocate(2 * done) if has_def else None
         values = allocate(16 * seen)
         begins = allocate(24 * wanted)
-        loops.reorder_rows(
-            address(order),
-            lengths,
-            lengths + 8 * wanted,
-            wanted,
-            address(sorted_rep),
-            0 if sorted_def is None else address(sorted_def),
-            address(sorted_values),
-            address(sorted_values) + shift,
-            address(begins),
-            address(rep),
-            0 if definition is None else address(definition),
-            address(values),
-            address(values) + 8 * seen,
+        call_again = ReorderRows(
+            order=address(order),
+            lengths=lengths,
+            values=lengths + 8 * wanted,
+            wanted=wanted,
+            rep=address(sorted_rep),
+            definition=0 if sorted_def is None else address(sorted_def),
+            slots=address(sorted_values),
+            positions=address(sorted_values) + shift,
+            begins=address(begins),
+            rep_out=address(rep),
+            def_out=0 if definition is None else address(definition),
+            slots_out=address(values),
+            index_out=address(values) + 8 * seen,
         )
+        loops.reorder_rows(*call_again)
         shift = 8 * seen
     positions = as_array(values, np.int64)
     piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
@@ -375,14 +357,16 @@ def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) ->
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     # One chunk: two rows of two entries each, their plain levels, one value piece.
     header = np.array([4, 8, 8, 4], "<u2").tobytes()
     rep = np.array([1, 0, 1, 0], "<u2").tobytes()
     data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
-    page = level_page(
-        LevelForm(1),
-        LevelForm(1),
+    page = LevelPage(
+        rep=1,
+        rep_width=16,
+        definition=1,
+        def_width=16,
         value_pieces=1,
         value_width=2,
         max_rep=1,

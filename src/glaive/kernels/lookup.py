@@ -14,8 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import address, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.kernels.string_records import FindTexts
 from glaive.kernels.strings import Strings, check_offsets
+from glaive.memory import as_buffer
 
 __all__ = ["TextTable", "WordTable", "exercise"]
 
@@ -135,11 +138,23 @@ class TextTable:
         slots, hashes, _, sieve = self._entered
         found = np.empty(count, np.int64)
         if count:
-            loops.find_texts(
-                *_addresses(self.texts), address(hashes), address(slots),
-                len(slots).bit_length() - 1, address(sieve), *_addresses(texts), count,
-                address(found),
-            )  # fmt: skip
+            offsets, width, data = _addresses(self.texts)
+            asked, asked_width, asked_data = _addresses(texts)
+            call = FindTexts(
+                offsets=offsets,
+                width=width,
+                data=data,
+                hashes=address(hashes),
+                slots=address(slots),
+                bits=len(slots).bit_length() - 1,
+                sieve=address(sieve),
+                asked=asked,
+                asked_width=asked_width,
+                asked_data=asked_data,
+                asked_count=count,
+                target=address(found),
+            )
+            loops.find_texts(*call)
         return found
 
     @cached_property
@@ -187,7 +202,7 @@ def _index_in(texts: Any, among: Any) -> Int64s:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     words = WordTable(np.arange(3, dtype=np.uint64))
     words.find(words.words)
     texts = Strings(as_buffer(np.array([0, 1, 2], np.int32)), 32, pa.py_buffer(b"ab"))

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
 from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
+from glaive.kernels.records import WordRanges, packed
+from glaive.memory import as_array, as_buffer
 
 __all__ = [
     "IntegerRanges",
@@ -139,11 +142,11 @@ def match_inline(
     from glaive.kernels.loops import match as loops
 
     chunks = len(starts)
-    target = allocate((total + 7) // 8, _SLACK)
-    record = _record(test)
+    target = allocate_with_slack((total + 7) // 8, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
+    record = packed(_ranges(test))
     bad = loops.match_inline(
-        address(data), data.size, address(starts), address(sizes), address(counts), chunks, bits,
+        address(data), data.size, address(starts), address(sizes), address(counts), chunks,
         address(record), address(target), total, address(scratch),
     )  # fmt: skip
     if bad >= chunks:
@@ -184,9 +187,9 @@ def match_pieces(
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
     from glaive.kernels.loops import match as loops
 
-    target, record = allocate((total + 7) // 8, _SLACK), _record(test)
+    target, record = allocate_with_slack((total + 7) // 8, _SLACK), packed(_ranges(test))
     found = loops.match_pieces(
-        address(data), address(starts), address(counts), len(starts), bits, address(record),
+        address(data), address(starts), address(counts), len(starts), address(record),
         address(target),
     )  # fmt: skip
     if found >= 0:
@@ -217,23 +220,37 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
     return found
 
 
-def _record(test: IntegerRanges) -> NDArray[np.int64]:
-    """A test as loops read it: see ``glaive.kernels.loops.words``."""
-    made = np.zeros(13, np.int64)
-    if len(test.lows):
-        made[:3] = address(test.lows), address(test.spans), len(test.lows)
-    made[4] = test.limit
+def _ranges(test: IntegerRanges) -> WordRanges:
+    """A test as kernels read it."""
+    lows, spans = test.lows, test.spans
+    made = WordRanges(test.bits)
+    if len(lows):
+        made = WordRanges(test.bits, address(lows), address(spans), ranges=len(lows))
+    if test.limit >= 0:
+        made = made._replace(limit=test.limit)
     if test.table is not None:
-        made[3] = address(test.table)
+        made = made._replace(table=address(test.table))
     if test.marks is not None:
-        made[5] = address(test.marks.bits)
-        made[6:8].view(np.uint64)[:] = test.marks.base, test.marks.top
+        marks = test.marks
+        made = made._replace(
+            marks=address(marks.bits), base=_signed(marks.base), top=_signed(marks.top)
+        )
     if test.hashed is not None:
         hashed = test.hashed
-        made[8:10] = address(hashed.sieve), hashed.shift
         slots = hashed.table.slots
-        made[10:13] = address(slots), address(hashed.table.words), len(slots).bit_length() - 1
+        made = made._replace(
+            sieve=address(hashed.sieve),
+            shift=hashed.shift,
+            slots=address(slots),
+            words=address(hashed.table.words),
+            slot_bits=len(slots).bit_length() - 1,
+        )
     return made
+
+
+def _signed(word: int) -> int:
+    """The bits of an ``uint64`` as an ``int64``."""
+    return int(word) - ((int(word) >> 63) << 64)
 
 
 def _match_numpy(
@@ -265,7 +282,7 @@ def _beyond(test: IntegerRanges, where: object) -> CorruptFileError:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     from glaive.kernels.bitpack import chunk_widths, pack_inline
 
     values = as_buffer(np.arange(BLOCK, dtype="<u2"))

@@ -4,7 +4,7 @@ Strings are passed as Arrow keeps them: ``n + 1`` ascending offsets of 32 or 64 
 bytes they point into. On disk the offsets of a chunk count from the start of the chunk and
 come before its bytes; those of a block count from the start of the bytes.
 
-Doors trust nothing: offsets that descend or leave their chunk end in ``CorruptFileError``.
+Wrappers trust nothing: offsets that descend or leave their chunk end in ``CorruptFileError``.
 Results have 64-bit offsets when the input had, or when they are too large for 32.
 
 Specification: "Variable" in ``docs/format/encodings.md``.
@@ -20,9 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import address, allocate, as_array, use_loops
+from glaive.kernels._tier import use_loops
+from glaive.kernels.string_records import UnpackOffsets
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
+from glaive.memory import allocate, as_array
 from glaive.types import Where
 
 __all__ = [
@@ -49,6 +52,20 @@ def unpack_variable(
     Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``: ``counts[i] + 1`` offsets from
     the start of the chunk, then bytes. One chunk is returned without a copy.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -73,6 +90,20 @@ def unpack_blocks(
     """Join the values of blocks: offset width in bits, position of the bytes, offsets, bytes.
 
     One block is returned without a copy.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -133,9 +164,22 @@ def _unpack(
     if use_loops(total):
         from glaive.kernels.loops import offsets as loops
 
-        sources = [address(data), *map(address, columns), len(counts), offset_bits // 8]
-        targets = [out_bits // 8, address(offsets), address(out), room]
-        bad = loops.unpack(*sources, *targets)
+        offset_starts, bases, floors, limits, counts = columns
+        call = UnpackOffsets(
+            data=address(data),
+            offset_starts=address(offset_starts),
+            bases=address(bases),
+            floors=address(floors),
+            limits=address(limits),
+            counts=address(counts),
+            chunks=len(counts),
+            width=offset_bits // 8,
+            out_width=out_bits // 8,
+            out_offsets=address(offsets),
+            out=address(out),
+            room=room,
+        )
+        bad = loops.unpack(*call)
     else:
         bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:
@@ -207,6 +251,22 @@ def take_variable(
 ) -> Strings:
     """Read value ``index[i]`` of chunk ``chunk[i]`` for every i, and no other.
 
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
+        ``data[starts[c] : starts[c] + sizes[c]]``.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    chunk, index
+        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+    offset_bits
+        Width of the stored offsets: 32 or 64.
+    where
+        File, column and page, for messages.
+
     Raises
     ------
     CorruptFileError
@@ -246,7 +306,7 @@ def take_variable(
         tos = (sources + np.diff(ends, prepend=0)).tolist()
         pieces = [memory[a:b] for a, b in zip(froms, tos, strict=True)]
         return Strings(offsets, out_bits, pa.py_buffer(b"".join(pieces)))
-    out = allocate(total, SLACK)
+    out = allocate_with_slack(total, SLACK)
     loops.gather(
         address(data),
         data.size,
@@ -324,7 +384,7 @@ def _corrupt(chunk: int, what: str, expected: str, found: str, where: Where) -> 
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     where = Where("warm-up")
     chunk = pa.py_buffer(np.array([12, 13, 15], np.uint32).tobytes() + b"abcH")
     two = pa.py_buffer(chunk.to_pybytes() * 2)

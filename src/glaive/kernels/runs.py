@@ -15,7 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "MAX_RUN",
@@ -287,7 +289,7 @@ def _take_numpy(
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     values = as_buffer(np.repeat(np.arange(3, dtype="<u4"), 100))
     plan = plan_runs(values, 300, 32, 1 << 20)
     if plan is None:

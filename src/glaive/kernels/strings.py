@@ -12,7 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "CHUNK_BYTES",
@@ -246,7 +248,7 @@ def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:
 
 
 def exercise() -> None:
-    """Call every door once with a tiny input."""
+    """Call every wrapper once with a tiny input."""
     offsets = as_buffer(np.array([0, 1, 3], np.int32))
     pack_variable(offsets, 32, pa.py_buffer(b"abc"), 2, 32)
     pack_blocks(offsets, 32, pa.py_buffer(b"abc"), np.array([2], np.int64), 32)

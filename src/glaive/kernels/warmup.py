@@ -1,6 +1,6 @@
 """Compile all kernels once, so that later processes find them in numba's cache on disk.
 
-Every module of this folder that has doors has a function ``exercise`` that calls each of
+Every module of this folder that has wrappers has a function ``exercise`` that calls each of
 them with little data. A process that forks after :func:`warm_up` hands its compiled kernels
 down to its children.
 """

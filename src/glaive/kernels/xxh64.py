@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._tier import address, as_array, as_buffer, use_loops
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_loops
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
+from glaive.memory import as_array, as_buffer
 
 __all__ = ["exercise", "hash_texts", "hash_words"]
 
@@ -119,5 +121,5 @@ def _finished(found: UInt64s) -> UInt64s:
 
 
 def exercise() -> None:
-    """Call every door once with little data."""
+    """Call every wrapper once with little data."""
     hash_texts(Strings(as_buffer(np.array([0, 3], np.int32)), 32, pa.py_buffer(b"abc")), 1)

@@ -1,10 +1,10 @@
 """Zipped entries: ``control word | length | value bytes``, one after the other.
 
-Full-zip pages interleave levels and values so that a row is one range of bytes. The doors
+Full-zip pages interleave levels and values so that a row is one range of bytes. The wrappers
 here split such ranges into levels and values, put them together, and gather rows.
 
 ====================== ============================================================
-door                   does
+wrapper                   does
 ====================== ============================================================
 ``unzip_rows``         rows of equal size (fixed width, no lists)
 ``unzip``              rows of any size, each a given range of bytes
@@ -23,17 +23,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import _zipped_twins as twins
+from glaive.kernels import _zipped_reference as reference
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import address, allocate, as_array, as_buffer, use_loops
-from glaive.kernels._zipped_twins import (
+from glaive.kernels._tier import use_loops
+from glaive.kernels._zipped_reference import (
     EntryForm,
     Unzipped,
     control_width,
     offset_width,
     wrong_entry,
 )
+from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
+from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
     "EntryForm",
@@ -122,24 +125,25 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     starts = np.ascontiguousarray(starts, np.int64)
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_loops(int((stops - starts).sum()) // _WORK_BYTES):
-        return twins.unzip(as_array(data), starts, stops, form, where)
+        return reference.unzip(as_array(data), starts, stops, form, where)
     from glaive.kernels.loops import zipped as loops
 
     totals = np.zeros(4, np.int64)
-    wrong = loops.measure(
-        address(data),
-        address(starts),
-        address(stops),
-        len(starts),
-        form.control,
-        form.bits_def,
-        form.max_rep,
-        form.max_def,
-        form.visible_def,
-        form.width,
-        form.prefix,
-        address(totals),
+    call = MeasureEntries(
+        data=address(data),
+        starts=address(starts),
+        stops=address(stops),
+        rows=len(starts),
+        control=form.control,
+        bits_def=form.bits_def,
+        max_rep=form.max_rep,
+        max_def=form.max_def,
+        visible_def=form.visible_def,
+        width=form.width,
+        prefix=form.prefix,
+        totals=address(totals),
     )
+    wrong = loops.measure(*call)
     entries, visible, size, row = totals.tolist()
     if wrong:
         raise wrong_entry(wrong, form, row, where)
@@ -149,20 +153,22 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     offsets = allocate((visible + 1) * width) if form.prefix else None
     values = allocate(size)
     loops.unzip(
-        address(data),
-        address(starts),
-        address(stops),
-        len(starts),
-        form.control,
-        form.bits_def,
-        form.visible_def,
-        form.width,
-        form.prefix,
-        0 if rep is None else address(rep),
-        0 if definition is None else address(definition),
-        width,
-        0 if offsets is None else address(offsets),
-        address(values),
+        *UnzipEntries(
+            data=address(data),
+            starts=address(starts),
+            stops=address(stops),
+            rows=len(starts),
+            control=form.control,
+            bits_def=form.bits_def,
+            visible_def=form.visible_def,
+            width=form.width,
+            prefix=form.prefix,
+            reps=0 if rep is None else address(rep),
+            levels=0 if definition is None else address(definition),
+            offset_width=width,
+            offsets=0 if offsets is None else address(offsets),
+            out=address(values),
+        )
     )
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
@@ -206,7 +212,7 @@ def gather_pieces(data: pa.Buffer, starts: Words, sizes: Words, where: object) -
             address(data), address(starts), address(sizes), len(starts), address(out)
         )
     else:
-        twins.gather_pieces(as_array(data), starts, sizes, as_array(out))
+        reference.gather_pieces(as_array(data), starts, sizes, as_array(out))
     return out
 
 
@@ -277,27 +283,29 @@ def zip_entries(
         from glaive.kernels.loops import zipped as loops
 
         loops.zip_entries(
-            address(words),
-            entries,
-            form.control,
-            form.bits_def,
-            form.max_rep,
-            form.visible_def,
-            form.width,
-            form.prefix,
-            0 if offsets is None else address(offsets),
-            0 if offsets is None else offsets.itemsize,
-            address(values),
-            address(out),
-            address(row_starts),
+            *ZipEntries(
+                words=address(words),
+                entries=entries,
+                control=form.control,
+                bits_def=form.bits_def,
+                max_rep=form.max_rep,
+                visible_def=form.visible_def,
+                width=form.width,
+                prefix=form.prefix,
+                offsets=0 if offsets is None else address(offsets),
+                offset_width=0 if offsets is None else offsets.itemsize,
+                values=address(values),
+                out=address(out),
+                row_starts=address(row_starts),
+            )
         )
     else:
-        twins.zip_entries(words, form, as_array(values), offsets, as_array(out), row_starts)
+        reference.zip_entries(words, form, as_array(values), offsets, as_array(out), row_starts)
     return out, row_starts
 
 
 def exercise() -> None:
-    """Call every door once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled loops."""
     form = EntryForm(1, 1, 1, 1, 1, prefix=4)
     rep, definition = np.array([1, 0], np.uint16), np.array([0, 1], np.uint16)
     text = pa.py_buffer(b"ab")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, number_array, pack_flags
+from glaive.arrow.buffers import number_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.extensions import to_type
 from glaive.encodings.fetch import Fetch
@@ -25,6 +25,7 @@ from glaive.format.fields import Field
 from glaive.format.fragment import DataFile, Fragment
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
+from glaive.memory import as_buffer
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.projection import Projection
 from glaive.scan.snapshot import Snapshot

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, items_of, number_array
+from glaive.arrow.buffers import flags_of, number_array
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.format.flags import Feature
 from glaive.format.rowids import RowValues
+from glaive.memory import items_of
 from glaive.scan.snapshot import Snapshot
 from glaive.table.lineage import Lineage, load_lineage
 

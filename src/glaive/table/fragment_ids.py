@@ -322,7 +322,7 @@ def settled(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:
 def copy_of(base: Manifest) -> table_pb2.ManifestOutline:
     """A copy of a manifest's message, to be changed; it tells the highest fragment id."""
     wire = table_pb2.ManifestOutline()
-    wire.CopyFrom(base.wire)
+    wire.CopyFrom(base.complete_wire)
     if (highest := base.max_fragment_id) >= 0:
         wire.max_fragment_id = highest
     return wire

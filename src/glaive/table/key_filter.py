@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 from glaive.kernels.strings import Strings
 from glaive.kernels.xxh64 import hash_texts, hash_words
+from glaive.memory import as_buffer
 
 __all__ = ["hash_keys", "key_filter", "may_share_keys"]
 

@@ -131,9 +131,9 @@ def load_manifest(
 ) -> Manifest:
     """The manifest at a location; errors as those of :func:`load_numbered`.
 
-    One request, and one per fragment where an old manifest does not tell its rows. With ``keep``
-    the cache keeps the manifest: whoever loads the same bytes next is spared parsing them. It was
-    found to be the newest when the directory was in this ``state``, or later.
+    One request; rows that an old manifest does not tell are read when they are asked for. With
+    ``keep`` the cache keeps the manifest: whoever loads the same bytes next is spared parsing them.
+    It was found to be the newest when the directory was in this ``state``, or later.
     """
     path = location.path
     data, where = store.get(path), store.full(path)
@@ -155,7 +155,7 @@ def load_manifest(
             found=f"{manifest.version}",
             where=manifest.where,
         )
-    manifest = complete_rows(store, manifest)
+    complete_rows(store, manifest)
     if keep:
         cache.keep([data], manifest, state)
     return manifest
@@ -200,7 +200,7 @@ def find_transaction(
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A version, when it was committed, and totals as text."""
+    """A version, when it was committed, and totals as text: those that its manifest states."""
 
     version: int
     timestamp: datetime
@@ -213,7 +213,7 @@ class VersionInfo:
 
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:
-    """All versions with time and totals, oldest first. One request per version."""
+    """All versions with time and totals, oldest first. One request per version, to its manifest."""
     infos = []
     for location in list_versions(store):
         with suppress(ObjectNotFoundError):  # cleaned up since it was listed
@@ -222,9 +222,9 @@ def describe_versions(store: ObjectStore) -> list[VersionInfo]:
 
 
 def _totals(manifest: Manifest) -> dict[str, str]:
-    columns = manifest.columns
-    deleted = manifest.deleted_rows
-    physical = int(manifest.physical_rows.sum())
+    columns = manifest.stated
+    deleted = columns.deleted_rows
+    physical = int(columns.physical_rows.sum())
     gone = int(deleted[deleted > 0].sum())
     totals = {
         "total_data_file_rows": physical,

@@ -19,7 +19,7 @@ from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader, ValueE
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 from glaive.types import ByteRange, Where
 
 WHERE = Where("a.lance", column=0, page=0)

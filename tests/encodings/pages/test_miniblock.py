@@ -34,7 +34,7 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._tier import Tier, force_tier
+from glaive.testing import Tier, force_tier
 
 
 @given(

@@ -21,7 +21,7 @@ from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import file2_pb2
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 from glaive.types import ByteRange, Where
 
 lance_file = pytest.importorskip("lance.file")

@@ -22,7 +22,8 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._tier import as_array, force_tier
+from glaive.memory import as_array
+from glaive.testing import force_tier
 from glaive.types import Where
 
 HERE = Where("a.lance", 0, "c", 0)

@@ -22,7 +22,7 @@ from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.kernels._tier import force_tier
+from glaive.testing import force_tier
 
 ROWS = 3000
 RNG = np.random.default_rng(4)

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, items_of
 from glaive.arrow.chunked import decode_large
 from glaive.errors import SchemaError
 from glaive.kernels.lookup import TextTable, WordTable
 from glaive.kernels.strings import Strings
+from glaive.memory import as_buffer, items_of
 
 __all__ = ["Combined", "KeyValues", "has_words", "key_values", "storage_of"]
 

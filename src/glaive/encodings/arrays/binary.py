@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
 from glaive.encodings.arrays.flat import Flat
@@ -33,6 +33,7 @@ from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.ends import Ends, Spans
 from glaive.kernels.strings import MAX_32
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_buffer
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings20_pb2 as pb

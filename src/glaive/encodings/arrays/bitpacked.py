@@ -27,7 +27,7 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array, as_buffer
+from glaive.memory import as_array, as_buffer
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings20_pb2 as pb

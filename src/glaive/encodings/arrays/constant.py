@@ -17,7 +17,7 @@ from glaive.encodings.arrays.flat import fixed_bits
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_buffer
+from glaive.memory import as_buffer
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings20_pb2 as pb

@@ -30,10 +30,10 @@ from glaive.encodings.predicate import PagePredicate, RowBits, array_matches, ma
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.match import test_of_flags
 from glaive.kernels.strings import Strings
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

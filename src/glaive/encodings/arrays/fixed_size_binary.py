@@ -19,8 +19,8 @@ from glaive.encodings.fetch import Fetch, chain
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.kernels._tier import as_buffer
 from glaive.kernels.strings import MAX_32
+from glaive.memory import as_buffer
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings20_pb2 as pb

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer
 from glaive.encodings.fetch import Fetch, chain
 from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of
 from glaive.errors import CapacityError
+from glaive.memory import as_buffer
 
 __all__ = ["ListParts", "encode_lists", "read_lists"]
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from glaive.encodings.fetch import Fetch
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = ["Ends", "FileBytes", "Pages", "Spans", "adjacent"]

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.arrow.buffers import flags_of, items_of, pack_flags
+from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.arrow.build import block_from_array, validity_flags
+from glaive.memory import items_of
 
 __all__ = ["STATISTICS", "PageBounds", "has_statistics", "measure_pages"]
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Variable
-from glaive.arrow.buffers import as_buffer, items_of
 from glaive.encodings.fetch import Fetch, chain
 from glaive.encodings.legacy.pages import Ends, Pages, Spans, adjacent
 from glaive.errors import CorruptFileError
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_buffer, items_of
 
 __all__ = ["encode_var_binary", "offsets_of", "read_var_binary"]
 

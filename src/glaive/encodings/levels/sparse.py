@@ -17,10 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Variable
-from glaive.arrow.buffers import as_buffer, items_of, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import MAX_IMPLIED
 from glaive.arrow.gather import take_block
 from glaive.errors import UnsupportedFeatureError
+from glaive.memory import as_buffer, items_of
 
 __all__ = ["MOST_LISTS", "Flags", "ListSlots", "Validity", "bitmap_of", "place_values"]
 

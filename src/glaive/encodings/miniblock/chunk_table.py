@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import Where
 
 __all__ = ["ChunkTable", "PageClaims", "RowIndex", "chunk_words", "repetition_index"]

@@ -12,8 +12,8 @@ from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.chunks import ChunkHeaders, parse_headers
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 __all__ = ["ChunkReader", "Items", "ValuePieces"]

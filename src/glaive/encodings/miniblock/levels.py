@@ -21,10 +21,10 @@ from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array
 from glaive.kernels.bitpack import LevelForm, unpack_level_bits
 from glaive.kernels.chunks import ChunkHeaders, count_levels
 from glaive.kernels.level_runs import unpack_run_bits
+from glaive.memory import as_array
 from glaive.types import Where
 
 __all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf"]

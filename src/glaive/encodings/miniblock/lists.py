@@ -27,12 +27,11 @@ from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import find_row, most_levels
 from glaive.kernels.list_levels import (
-    LevelForm,
     Located,
-    level_page,
     pick_levels,
     read_levels,
 )
+from glaive.kernels.records import LevelPage
 from glaive.types import Where
 
 __all__ = ["ListReader", "RowCut", "RowPick"]
@@ -85,13 +84,15 @@ class ListReader:
         self._where = where
         limits = layout.limits
         self._all_visible = layout.definition is None or limits.visible_def == limits.max_def
-        self._page: Int64s | None = None
+        self._page: LevelPage | None = None
         rep = _level_form(layout.rep)
         definition = _level_form(layout.definition)
         if rep is not None and (definition is not None or layout.definition is None):
-            self._page = level_page(
-                rep,
-                definition,
+            self._page = LevelPage(
+                rep=rep[0],
+                rep_width=rep[1],
+                definition=definition[0] if definition else 0,
+                def_width=definition[1] if definition else 0,
                 value_pieces=layout.pieces - layout.level_pieces,
                 value_width=layout.value_width,
                 max_rep=limits.max_rep,
@@ -274,16 +275,16 @@ class ListReader:
         return RowPick(rep, definition, slots, values - (last - counts)[slots], chunks.pieces)
 
 
-def _level_form(codec: ValueEncoding | None) -> LevelForm | None:
-    """How the loops know an encoding of levels; None for those that they do not know."""
+def _level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
+    """Number and width of an encoding of levels in ``LevelPage``; None for others."""
     if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
-        return LevelForm(1)
+        return 1, LEVEL_BITS
     if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
-        return LevelForm(2, codec.width)
+        return 2, codec.width
     if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
-        return LevelForm(3)
+        return 3, LEVEL_BITS
     if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
-        return LevelForm(4)
+        return 4, LEVEL_BITS
     return None
 
 

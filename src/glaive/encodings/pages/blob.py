@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Struct, Variable
-from glaive.arrow.buffers import as_buffer, items_of, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.encodings.fetch import Fetch, chain
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import read_layers
@@ -28,6 +28,7 @@ from glaive.encodings.registry import open_page, page_layout
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.memory import as_buffer, items_of
 from glaive.types import ByteRange, Where
 
 __all__ = ["BlobPage", "value_ranges"]

@@ -50,8 +50,8 @@ from glaive.encodings.protocol import (
 )
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
-from glaive.kernels._tier import as_array
 from glaive.kernels.levels import validity_from_levels
+from glaive.memory import as_array
 from glaive.types import Where
 
 __all__ = ["MAX_INLINE", "ConstantPage", "encode_constant_page"]

@@ -45,7 +45,6 @@ from glaive.encodings.registry import page_layout, read_encoding
 from glaive.encodings.row_ranges import RowRuns, join_buffers
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
-from glaive.kernels._tier import as_array
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.zipped import (
     EntryForm,
@@ -56,6 +55,7 @@ from glaive.kernels.zipped import (
     unzip_rows,
     zip_entries,
 )
+from glaive.memory import as_array
 
 __all__ = ["FullZipPage", "encode_full_zip_page"]
 

@@ -26,7 +26,7 @@ from glaive.encodings.planes.zipped import open_values
 from glaive.encodings.protocol import PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_plane
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_buffer
+from glaive.memory import as_buffer
 
 __all__ = ["Indexed"]
 

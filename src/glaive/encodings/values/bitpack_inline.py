@@ -28,7 +28,6 @@ from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, 
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
-from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.bitpack import (
     BLOCK,
     chunk_widths,
@@ -39,6 +38,7 @@ from glaive.kernels.bitpack import (
 )
 from glaive.kernels.keep import Gone, keep_inline
 from glaive.kernels.match import IntegerRanges, match_inline
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

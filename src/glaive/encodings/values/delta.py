@@ -22,7 +22,7 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.range import check_number_bits
 from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import as_array, as_buffer
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

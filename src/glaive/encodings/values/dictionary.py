@@ -24,7 +24,7 @@ from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import as_buffer
+from glaive.memory import as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

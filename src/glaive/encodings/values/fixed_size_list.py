@@ -30,7 +30,7 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import allocate, as_array, as_buffer
+from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, 
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.kernels._tier import as_array
 from glaive.kernels.flat import join_bits, take_flat
 from glaive.kernels.match import IntegerRanges, match_pieces
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_array
 from glaive.types import Where
 
 if TYPE_CHECKING:

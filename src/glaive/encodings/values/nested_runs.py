@@ -32,8 +32,8 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
-from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.runs import collapse_runs, plan_runs
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels._tier import allocate, as_array
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import allocate, as_array
 from glaive.types import Where
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.nested_runs import NestedRuns, block_parts, cut_runs
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_array, as_buffer
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, take_runs
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

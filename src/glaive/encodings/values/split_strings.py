@@ -21,8 +21,8 @@ from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import as_buffer
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_buffer
 from glaive.types import Where
 
 if TYPE_CHECKING:

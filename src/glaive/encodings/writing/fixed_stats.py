@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
-from glaive.kernels._tier import as_array
 from glaive.kernels.bitpack import BLOCK, chunk_widths
 from glaive.kernels.runs import RunPlan, plan_runs
+from glaive.memory import as_array
 
 __all__ = ["CHUNK_OVERHEAD", "FixedStats", "fixed_width"]
 

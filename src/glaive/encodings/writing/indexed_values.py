@@ -21,7 +21,7 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers
 from glaive.encodings.writing.string_stats import VariableStats, build_dictionary
 from glaive.encodings.writing.variable_width import zip_text_encoding
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 
 __all__ = ["LARGE_ITEMS", "IndexedValues", "encode_indexed", "size_of"]
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Dictionary as Coded
 from glaive.arrow.blocks import FixedWidth
-from glaive.arrow.buffers import as_buffer
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.constant import Constant
@@ -28,6 +27,7 @@ from glaive.encodings.values.general import General
 from glaive.encodings.values.nested_runs import NestedRuns, runs_of
 from glaive.encodings.values.range import Range
 from glaive.kernels.bitpack import out_of_line_sizes
+from glaive.memory import as_buffer
 
 __all__ = ["EncodedNumbers", "encode_numbers"]
 

@@ -11,8 +11,8 @@ from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.nested_runs import NestedRuns
 from glaive.encodings.values.rle import RunLength
-from glaive.kernels._tier import as_array
 from glaive.kernels.bitpack import out_of_line_sizes
+from glaive.memory import as_array
 
 __all__ = ["with_packed_runs"]
 

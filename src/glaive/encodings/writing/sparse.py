@@ -16,8 +16,8 @@ from glaive.encodings.levels.repdef import LayerStep, Levels, layer_steps
 from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers
 from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
-from glaive.kernels._tier import as_array
 from glaive.kernels.levels import resolve_lists
+from glaive.memory import as_array
 
 __all__ = ["SlotLayer", "layers_of", "valid_leaves", "write_structure"]
 

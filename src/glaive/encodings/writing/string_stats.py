@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
 from glaive.encodings.writing.symbol_table import Coding, PageSymbols, train
-from glaive.kernels._tier import as_array
 from glaive.kernels.hashing import number_strings, number_words, pick_strings
 from glaive.kernels.strings import Strings, as_offsets, value_lengths
+from glaive.memory import as_array
 
 __all__ = [
     "VariableStats",

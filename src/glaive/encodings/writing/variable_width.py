@@ -18,8 +18,8 @@ from glaive.encodings.values.general import General
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.fixed_width import GENERAL_MIN_BUFFER
 from glaive.encodings.writing.string_stats import VariableStats
-from glaive.kernels._tier import as_array
 from glaive.kernels.strings import CHUNK_BYTES
+from glaive.memory import as_array
 
 __all__ = ["coded_bytes", "mini_text_encoding", "zip_text_encoding"]
 

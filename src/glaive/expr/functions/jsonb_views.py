@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.expr.functions.untyped import pa
-from glaive.kernels._tier import as_buffer
 from glaive.kernels.json_members import find_members
 from glaive.kernels.zipped import gather_pieces
+from glaive.memory import as_buffer
 
 __all__ = [
     "ARRAY",

@@ -21,7 +21,7 @@ from glaive.file.legacy.nodes import offset_bits, plain_bits
 from glaive.file.legacy.reader import LegacyFile, number_ids
 from glaive.format.describe import EncodingNode
 from glaive.format.fields import Field
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = ["legacy_layout"]

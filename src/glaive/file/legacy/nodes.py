@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, Variable
-from glaive.arrow.buffers import items_of, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import all_null, leaf_bits, list_array, to_array
 from glaive.encodings.fetch import Fetch, chain, join
 from glaive.encodings.legacy.dictionary import keys_into
@@ -30,6 +30,7 @@ from glaive.encodings.legacy.var_binary import read_var_binary
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import Field
 from glaive.kernels.strings import value_lengths
+from glaive.memory import items_of
 from glaive.types import Where
 
 __all__ = ["Node", "Opener", "offset_bits", "open_node", "plain_bits"]

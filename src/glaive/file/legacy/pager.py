@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Variable
-from glaive.arrow.buffers import items_of
 from glaive.arrow.build import block_from_array
 from glaive.encodings.legacy.lists import encode_lists
 from glaive.encodings.legacy.plain import encode_plain
@@ -25,6 +24,7 @@ from glaive.errors import SchemaError
 from glaive.format.fields import Field
 from glaive.io.sink import AlignedSink
 from glaive.io.store import BytesLike
+from glaive.memory import items_of
 
 __all__ = ["PageWriter"]
 

@@ -29,7 +29,7 @@ from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.format.wire import parse
 from glaive.io.store import RangeReader
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import ByteRange, FormatVersion, Where
 
 __all__ = ["TAIL_BYTES", "LegacyFile", "number_ids"]

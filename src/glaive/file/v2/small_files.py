@@ -36,7 +36,7 @@ from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.io.pool import gather
 from glaive.io.read_many import JoinedObjects
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = [

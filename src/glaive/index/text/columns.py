@@ -16,7 +16,7 @@ from glaive.arrow.chunked import one_array
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.text.postings import Elements
-from glaive.kernels._tier import as_array, as_buffer
+from glaive.memory import as_array, as_buffer
 
 __all__ = ["bytes_array", "elements_of", "lists_array", "lists_of", "numbers_of"]
 

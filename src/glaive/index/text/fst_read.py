@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.index.text.fst_form import COMMON, FOOTER, HEADER, INDEX, MANY, VERSION
 from glaive.index.text.varints import spread
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 
 __all__ = ["read_fst"]
 

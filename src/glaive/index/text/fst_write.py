@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from glaive.index.text.crc32c import masked_crc32c
 from glaive.index.text.fst_form import CODE_OF, HEADER, INDEX, MANY, VERSION
 from glaive.index.text.varints import spread
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 
 __all__ = ["write_fst"]
 

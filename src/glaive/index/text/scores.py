@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from glaive.index.text.postings import Blocks, Postings
 
-__all__ = ["best_scores", "length_codes", "length_of"]
+__all__ = ["best_scores", "length_codes"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -58,8 +58,3 @@ def length_codes(lengths: Ints) -> Ints:
         bits += lengths >> bit > 0
     shift = np.maximum(bits - 4, 0)
     return np.where(lengths < 8, lengths, ((lengths >> shift) & 7) | ((shift + 1) << 3))
-
-
-def length_of(codes: Ints) -> Ints:
-    """The smallest length of each code."""
-    return np.where(codes < 8, codes, ((codes & 7) | 8) << np.maximum((codes >> 3) - 1, 0))

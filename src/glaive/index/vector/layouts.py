@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["keep_packed", "keep_rows", "keep_transposed", "row_major"]
+__all__ = ["keep_packed", "keep_transposed", "row_major"]
 
 Codes = NDArray[np.uint8]
 """The bytes of a partition, as (rows, width) whatever their order is."""
@@ -23,11 +23,6 @@ Mask = NDArray[np.bool_]
 BLOCK: Final = 32
 _ORDER: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
 """Which row of the first, and of the last 16, a byte of a block holds."""
-
-
-def keep_rows(codes: Codes, kept: Mask) -> Codes:
-    """Rows of codes that lie row by row."""
-    return codes[kept]
 
 
 def keep_transposed(codes: Codes, kept: Mask) -> Codes:

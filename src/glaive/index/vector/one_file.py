@@ -17,7 +17,7 @@ from glaive.format.wire import parse
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 
 __all__ = ["remap_one_file"]
 

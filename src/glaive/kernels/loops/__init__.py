@@ -1,6 +1,6 @@
-"""Compiled loops. Import a module of this folder only from the door of the same name.
+"""Compiled loops. Import a module of this folder only from the wrapper of the same name.
 
-All functions take integers (addresses, counts, widths) and trust them: the doors in
+All functions take integers (addresses, counts, widths) and trust them: the wrappers in
 ``glaive.kernels`` have checked every range. Loops never allocate and never raise. They are
 module-level functions under ``@loop`` because numba finds only those in its disk cache.
 """

@@ -1,4 +1,4 @@
-"""Compiled bit-packing loops; their doors are in ``glaive.kernels.bitpack``.
+"""Compiled bit-packing loops; their wrappers are in ``glaive.kernels.bitpack``.
 
 ``starts``, ``sizes``, ``counts``, ``chunk`` and ``index`` are addresses of ``int64`` arrays.
 Loops over inline chunks read each width once and check it, with the chunk, on the way (a
@@ -183,7 +183,7 @@ def unpack_out_of_line(
     target: int,
     scratch: int,
 ) -> None:
-    """Unpack blocks that the door has checked."""
+    """Unpack blocks that the wrapper has checked."""
     word = word_bits >> 3
     at = target
     for i in range(blocks):

@@ -1,4 +1,4 @@
-"""Compiled loops over byte streams; their doors are in ``glaive.kernels.bytesplit``.
+"""Compiled loops over byte streams; their wrappers are in ``glaive.kernels.bytesplit``.
 
 Eight values at a time: their bytes are a square of 8 × 8 (or two of 4 × 4), which is turned
 over its diagonal in registers, by exchanging ever larger corners. The same turn splits and

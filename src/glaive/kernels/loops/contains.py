@@ -1,4 +1,4 @@
-"""The compiled search for a piece of text; its door is in ``glaive.kernels.contains``.
+"""The compiled search for a piece of text; its wrapper is in ``glaive.kernels.contains``.
 
 All strings are searched as the one text that they are in memory: 64 places at a time are
 compared with the first, the second and the last byte of the piece, and only places where they
@@ -38,7 +38,7 @@ def contains(
 ) -> None:
     """Set the bit of every string that holds the piece of ``size`` ≥ 1 bytes.
 
-    The door has checked the offsets, and all bits of ``target`` are clear.
+    The wrapper has checked the offsets, and all bits of ``target`` are clear.
     """
     first = np.uint64(load_u8(piece))
     second = min(1, size - 1)

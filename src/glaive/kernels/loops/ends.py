@@ -1,4 +1,4 @@
-"""Compiled loops over stored ends; their doors are in ``glaive.kernels.ends``."""
+"""Compiled loops over stored ends; their wrappers are in ``glaive.kernels.ends``."""
 
 from __future__ import annotations
 

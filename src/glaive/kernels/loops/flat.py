@@ -1,4 +1,4 @@
-"""Compiled loops over plain values; their doors are in ``glaive.kernels.flat``."""
+"""Compiled loops over plain values; their wrappers are in ``glaive.kernels.flat``."""
 
 from __future__ import annotations
 

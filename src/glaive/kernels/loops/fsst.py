@@ -1,4 +1,4 @@
-"""Loops that decode FSST text. Doors: ``glaive.kernels.fsst``.
+"""Loops that decode FSST text. Wrappers: ``glaive.kernels.fsst``.
 
 A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes, 4096 where
 there is no symbol.
@@ -14,14 +14,18 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     store_u8,
     store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
+from glaive.kernels.records import offsets_of
+from glaive.kernels.string_records import DecodeFsst, DecodeState
 
 __all__ = ["decode", "end_of_value", "stream"]
 
+STATE = offsets_of(DecodeState)
 ESCAPE = 255
 NO_SYMBOL = 64
 INSIDE = 0x80000000
@@ -145,7 +149,7 @@ def _ends_of_values(
     return wrong
 
 
-@loop
+@loop_of(DecodeFsst)
 def decode(
     offsets: int,
     data: int,
@@ -168,12 +172,12 @@ def decode(
 ) -> int:
     """Decode chunk after chunk from where ``state`` stands.
 
-    ``state`` is (chunk, values, bytes) done. Returns -1 when all is done, -2 when the next
+    ``state`` is a ``DecodeState``. Returns -1 when all is done, -2 when the next
     chunk might not fit in ``room`` bytes, else the number of the damaged chunk.
     """
-    chunk = load_i64(state)
-    done = load_i64(state + 8)
-    at = load_i64(state + 16)
+    chunk = load_i64(state + STATE.chunk)
+    done = load_i64(state + STATE.values)
+    at = load_i64(state + STATE.size)
     while chunk < chunks:
         n = load_i64(counts + 8 * chunk)
         source = offsets + load_i64(offset_starts + 8 * chunk)
@@ -187,9 +191,9 @@ def decode(
         ):
             return chunk
         if 8 * (last - first) + 8 > room - at:
-            store_u64(state, chunk)
-            store_u64(state + 8, done)
-            store_u64(state + 16, at)
+            store_u64(state + STATE.chunk, chunk)
+            store_u64(state + STATE.values, done)
+            store_u64(state + STATE.size, at)
             return -2
         target = out_offsets + done * out_width
         p = base + first
@@ -232,7 +236,7 @@ def decode(
             store_offset(target, out_width, at)
         done += n
         chunk += 1
-    store_u64(state, chunk)
-    store_u64(state + 8, done)
-    store_u64(state + 16, at)
+    store_u64(state + STATE.chunk, chunk)
+    store_u64(state + STATE.values, done)
+    store_u64(state + STATE.size, at)
     return -1

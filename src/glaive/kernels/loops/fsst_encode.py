@@ -27,6 +27,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     pick,
     store_u8,
     store_u16,
@@ -34,6 +35,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
+from glaive.kernels.string_records import EncodeFsst
 
 __all__ = ["encode", "next_word", "slot_of"]
 
@@ -245,14 +247,14 @@ def _encode_lanes(
     return at + o3 - s3
 
 
-@loop
+@loop_of(EncodeFsst)
 def encode(
     offsets: int,
     width: int,
     data: int,
     data_end: int,
     first: int,
-    count: int,
+    values: int,
     tables: int,
     stop: int,
     scratch: int,
@@ -271,10 +273,10 @@ def encode(
     """
     at = load_i64(state)
     i = first
-    while i < count:
+    while i < values:
         start = load_offset(offsets + width * i, width)
         j = i + 1
-        while j < count and load_offset(offsets + width * (j + 1), width) - start + j - i < batch:
+        while j < values and load_offset(offsets + width * (j + 1), width) - start + j - i < batch:
             j += 1
         size = load_offset(offsets + width * j, width) - start
         if 2 * size + 8 > room - at:
@@ -283,24 +285,35 @@ def encode(
         done = np.int64(-1)
         if stop >= 0 and size + j - i <= batch:
             done = _encode_lanes(
+                offsets=offsets,
+                width=width,
+                data=data,
+                data_end=data_end,
+                first=i,
+                last=j,
+                size=size,
+                tables=tables,
+                stop=stop,
+                scratch=scratch,
+                batch=batch,
+                ends=ends,
+                out=out,
+                base=at,
+            )
+        if done < 0:
+            done = _encode_plain(
                 offsets,
                 width,
                 data,
                 data_end,
                 i,
                 j,
-                size,
                 tables,
-                stop,
-                scratch,
-                batch,
                 ends,
                 out,
                 at,
             )
-        if done < 0:
-            done = _encode_plain(offsets, width, data, data_end, i, j, tables, ends, out, at)
         at = done
         i = j
     store_u64(state, at)
-    return count
+    return values

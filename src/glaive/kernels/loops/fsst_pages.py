@@ -1,6 +1,6 @@
 """Loops that decode FSST text of many pages, each with symbols of its own.
 
-Doors: ``glaive.kernels.fsst_pages``.
+Wrappers: ``glaive.kernels.fsst_pages``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.fsst import decode
-from glaive.kernels.loops.memory import load_i64, loop
+from glaive.kernels.loops.memory import load_i64, loop_of
+from glaive.kernels.string_records import DecodeFsstPages
 
 __all__ = ["decode_pages"]
 
@@ -16,7 +17,7 @@ TABLE_BYTES = 4096
 LENGTHS_AT = 2048
 
 
-@loop
+@loop_of(DecodeFsstPages)
 def decode_pages(
     data: int,
     starts: int,
@@ -43,24 +44,24 @@ def decode_pages(
     for page in range(pages):
         table = tables + TABLE_BYTES * page
         status = decode(
-            data,
-            data,
-            starts,
-            starts,
-            floors,
-            limits,
-            counts,
-            load_i64(ends + 8 * page),
-            width,
-            table,
-            table + LENGTHS_AT,
-            marks,
-            most,
-            out_width,
-            out_offsets,
-            out,
-            room,
-            state,
+            offsets=data,
+            data=data,
+            offset_starts=starts,
+            bases=starts,
+            floors=floors,
+            limits=limits,
+            counts=counts,
+            chunks=load_i64(ends + 8 * page),
+            width=width,
+            symbols=table,
+            sizes=table + LENGTHS_AT,
+            marks=marks,
+            most=most,
+            out_width=out_width,
+            out_offsets=out_offsets,
+            out=out,
+            room=room,
+            state=state,
         )
         if status != -1:
             return status

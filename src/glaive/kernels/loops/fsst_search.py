@@ -1,4 +1,4 @@
-"""The compiled search of FSST text; its door is in ``glaive.kernels.fsst_search``.
+"""The compiled search of FSST text; its wrapper is in ``glaive.kernels.fsst_search``.
 
 All code bytes of a chunk are decoded as one text into ``scratch``. Of 64 places at a time the
 first, the second and the last byte of the word are compared; the values around a place are
@@ -13,8 +13,9 @@ from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.compare import in_range_8
 from glaive.kernels.loops.contains import same_bytes
 from glaive.kernels.loops.fsst import end_of_value, stream
-from glaive.kernels.loops.memory import load_i64, load_u8, loop, store_u8, trailing_zeros
+from glaive.kernels.loops.memory import load_i64, load_u8, loop, loop_of, store_u8, trailing_zeros
 from glaive.kernels.loops.offsets import load_offset
+from glaive.kernels.string_records import SearchFsst
 
 WINDOW = 64
 
@@ -91,7 +92,7 @@ def search_text(
     return 0
 
 
-@loop
+@loop_of(SearchFsst)
 def search_chunks(
     data: int,
     starts: int,
@@ -131,10 +132,26 @@ def search_chunks(
         word = words
         for j in range(number):
             size = load_i64(word_sizes + j * 8)
-            if grown >= size and search_text(
-                scratch, grown, source, width, count, codes, sizes, marks, word, size,
-                begins, ends, target, done,
-            ) != 0:  # fmt: skip
+            if (
+                grown >= size
+                and search_text(
+                    text=scratch,
+                    grown=grown,
+                    source=source,
+                    width=width,
+                    count=count,
+                    codes=codes,
+                    sizes=sizes,
+                    marks=marks,
+                    word=word,
+                    size=size,
+                    begins=begins,
+                    ends=ends,
+                    target=target,
+                    done=done,
+                )
+                != 0
+            ):
                 return i
             word += size
         done += count

@@ -1,4 +1,4 @@
-"""Compiled loops over neighbour graphs; their doors are in ``glaive.kernels.graph``.
+"""Compiled loops over neighbour graphs; their wrappers are in ``glaive.kernels.graph``.
 
 ``scratch`` has four rows of ``room`` words: candidates, their distances, nodes that are gone,
 and which candidates were taken.
@@ -14,9 +14,11 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     loop,
+    loop_of,
     store_f32,
     store_u32,
 )
+from glaive.kernels.records import MendGraph
 
 
 @loop
@@ -137,13 +139,13 @@ def order(found: int, far: int, count: int) -> None:
         gap //= 3
 
 
-@loop
+@loop_of(MendGraph)
 def mend(
     offsets: int,
     nodes: int,
     kept: int,
     damaged: int,
-    count: int,
+    damaged_count: int,
     vectors: int,
     place: int,
     dimension: int,
@@ -158,11 +160,22 @@ def mend(
     """Write new lists for the damaged nodes."""
     found, far = scratch, scratch + room * 4
     gone, taken = scratch + room * 8, scratch + room * 12
-    for i in range(count):
+    for i in range(damaged_count):
         node = load_i64(damaged + i * 8)
         first = load_i64(offsets + node * 8)
         width = load_i64(offsets + node * 8 + 8) - first
-        size = gather(node, i + 1, width, offsets, nodes, kept, stamps, found, gone, room)
+        size = gather(
+            node,
+            i + 1,
+            width,
+            offsets,
+            nodes,
+            kept,
+            stamps,
+            found,
+            gone,
+            room,
+        )
         for k in range(size):
             one = load_i32(found + k * 4)
             store_f32(far + k * 4, between(node, one, vectors, place, dimension, dot))

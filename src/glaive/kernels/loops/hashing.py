@@ -1,4 +1,4 @@
-"""Loops that number distinct values. Doors: ``glaive.kernels.hashing``.
+"""Loops that number distinct values. Wrappers: ``glaive.kernels.hashing``.
 
 Open addressing: a slot holds 1 + the number of an item, 0 when free. The table starts small,
 so that few items stay in the nearest cache, and doubles when half full.
@@ -14,10 +14,12 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
+from glaive.kernels.string_records import NumberStrings
 
 __all__ = ["number_strings", "number_words"]
 
@@ -92,13 +94,13 @@ def _grow(slots: int, size: int, hashes: int, items: int) -> None:
         store_u32(slots + 4 * slot, item + 1)
 
 
-@loop
+@loop_of(NumberStrings)
 def number_strings(
     offsets: int,
     width: int,
     data: int,
     data_size: int,
-    count: int,
+    strings: int,
     most: int,
     most_bytes: int,
     slots: int,
@@ -116,7 +118,7 @@ def number_strings(
     total = np.int64(0)
     end = data + data_size
     start = load_offset(offsets, width)
-    for i in range(count):
+    for i in range(strings):
         stop = load_offset(offsets + width * (i + 1), width)
         length = stop - start
         value = _hash(data + start, length, end)

@@ -1,4 +1,4 @@
-"""The compiled search for members of JSONB; its door is in ``glaive.kernels.json_members``."""
+"""The compiled search for members of JSONB; its wrapper is in ``glaive.kernels.json_members``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_members(
 ) -> int:
     """Write entry and place of the member of each object that has one.
 
-    The door has checked that each object has 4 bytes, inside the memory. Returns the number of
+    The wrapper has checked that each object has 4 bytes, inside the memory. Returns the number of
     the first object that ends too soon, or -1.
     """
     for i in range(count):

@@ -1,4 +1,4 @@
-"""Compiled loops that leave rows out; their doors are in ``glaive.kernels.keep``.
+"""Compiled loops that leave rows out; their wrappers are in ``glaive.kernels.keep``.
 
 ``gone`` is the address of ascending row numbers of which ``base`` is the first row here. What
 lies between two of them is copied as one run, 64 bytes at a time: what is copied too much is
@@ -32,6 +32,7 @@ from glaive.kernels.loops.memory import (
     load_u8,
     load_u64,
     loop,
+    loop_of,
     popcount,
     store_u32,
     store_u64,
@@ -39,6 +40,8 @@ from glaive.kernels.loops.memory import (
     wrapping_add,
 )
 from glaive.kernels.loops.rows import copy_row
+from glaive.kernels.records import KeepInline
+from glaive.kernels.string_records import KeepVariable
 
 WINDOW = 64
 ROW = 64
@@ -171,7 +174,7 @@ def keep_words(
     return kept
 
 
-@loop
+@loop_of(KeepInline)
 def keep_inline(
     data: int,
     data_size: int,
@@ -254,7 +257,7 @@ def load_offset(offsets: int, width: int, i: int) -> int:
     return load_i64(offsets + i * 8)
 
 
-@loop
+@loop_of(KeepVariable)
 def keep_variable(
     offsets: int,
     width: int,
@@ -262,7 +265,7 @@ def keep_variable(
     data_size: int,
     rows: int,
     gone: int,
-    count: int,
+    gone_count: int,
     base: int,
     out_offsets: int,
     out: int,
@@ -272,8 +275,8 @@ def keep_variable(
     at = 0
     to = out_offsets
     filled = 0
-    for i in range(count + 1):
-        end = run_end(gone, count, i, base, rows)
+    for i in range(gone_count + 1):
+        end = run_end(gone, gone_count, i, base, rows)
         if end < at or end > rows:
             return i
         first = load_offset(offsets, width, at)

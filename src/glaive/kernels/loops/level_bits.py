@@ -1,4 +1,4 @@
-"""Levels of 0 and 1 straight into validity bits; the door is in ``glaive.kernels.bitpack``.
+"""Levels of 0 and 1 straight into validity bits; the wrapper is in ``glaive.kernels.bitpack``.
 
 Bit ``r`` of the 64 words of a one-bit block is 64 neighbouring levels: sixteen stores make the
 bitmap of 1,024 levels.

@@ -13,6 +13,7 @@ from glaive.kernels.loops.level_bits import append_bits
 from glaive.kernels.loops.memory import (
     load_u16,
     loop,
+    loop_of,
     popcount,
     store_u16,
     store_u32,
@@ -20,6 +21,7 @@ from glaive.kernels.loops.memory import (
     trailing_zeros,
 )
 from glaive.kernels.loops.rows import levels_above
+from glaive.kernels.records import ResolveLists
 
 WINDOW = 64
 ANY_LEVEL = 65535
@@ -81,7 +83,7 @@ def put_offsets(
             at += width
 
 
-@loop
+@loop_of(ResolveLists)
 def resolve_lists(
     rep: int,
     definition: int,

@@ -22,13 +22,16 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     loop,
+    loop_of,
     store_u64,
     wrapping_sub,
 )
 from glaive.kernels.loops.rows import fill
 from glaive.kernels.loops.runs import repeat_word
+from glaive.kernels.records import LevelPage, ReadChunks, offsets_of
 
 FLAT, PACKED, INLINE, RUNS = 1, 2, 3, 4
+PAGE = offsets_of(LevelPage)
 BROKEN = -1
 NO_ROOM = -2
 
@@ -99,7 +102,7 @@ def chunk_levels(
     data_size: int,
     start: int,
     room: int,
-    form: int,
+    page: int,
     count: int,
     rows: int,
     enters: int,
@@ -112,16 +115,13 @@ def chunk_levels(
 ) -> int:
     """Parse one chunk's header and decode its levels; returns how many, negative when broken.
 
-    ``form`` is the address of what the page says: level form and width of repetition and of
-    definition, value pieces, their width, ``max_rep``, ``visible_max``, ``max_def``.
     Positions and sizes of value pieces are stored at ``piece_starts`` and ``piece_sizes``,
     ``stride`` bytes apart. The chunk must have ``count`` visible entries, ``rows`` starts of
     rows, and begin with one unless ``enters``.
     """
-    rep_form = load_i64(form)
-    def_form = load_i64(form + 16)
-    value_pieces = load_i64(form + 32)
-    value_width = load_i64(form + 40)
+    rep_form, def_form = load_i64(page + PAGE.rep), load_i64(page + PAGE.definition)
+    value_pieces = load_i64(page + PAGE.value_pieces)
+    value_width = load_i64(page + PAGE.value_width)
     level_pieces = 1 + np.int64(def_form != 0)
     head = 2 + 2 * level_pieces + value_width * value_pieces
     if start < 0 or room < head or start > data_size - room:
@@ -143,10 +143,10 @@ def chunk_levels(
             return BROKEN
         good = True
         if piece == 0:
-            width = load_i64(form + 8)
+            width = load_i64(page + PAGE.rep_width)
             good = decode_levels(data, start + position, size, levels, rep_form, width, rep)
         elif piece < level_pieces:
-            width = load_i64(form + 24)
+            width = load_i64(page + PAGE.def_width)
             good = decode_levels(data, start + position, size, levels, def_form, width, definition)
         else:
             out = stride * (piece - level_pieces)
@@ -155,18 +155,17 @@ def chunk_levels(
         if not good:
             return BROKEN
         position += (size + 7) & ~7
-    max_rep = load_i64(form + 48)
     found, visible, bad_rep, bad_def = count_levels(
         rep,
         definition if def_form != 0 else 0,
         levels,
-        max_rep,
-        load_i64(form + 56),
-        load_i64(form + 64),
+        load_i64(page + PAGE.max_rep),
+        load_i64(page + PAGE.visible_max),
+        load_i64(page + PAGE.max_def),
     )
     if bad_rep != 0 or bad_def != 0 or found != rows or visible != count or levels < 1:
         return BROKEN
-    if (np.int64(load_u16(rep)) != max_rep) != (enters != 0):
+    if (np.int64(load_u16(rep)) != load_i64(page + PAGE.max_rep)) != (enters != 0):
         return BROKEN
     return levels
 
@@ -183,7 +182,7 @@ def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
     return total
 
 
-@loop
+@loop_of(ReadChunks)
 def read_chunks(
     data: int,
     data_size: int,
@@ -193,7 +192,7 @@ def read_chunks(
     row_starts: int,
     enters: int,
     chunks: int,
-    form: int,
+    page: int,
     piece_starts: int,
     piece_sizes: int,
     firsts: int,
@@ -210,20 +209,20 @@ def read_chunks(
         at = 8 * chunk
         rows = wrapping_sub(load_i64(row_starts + at + 8), load_i64(row_starts + at))
         levels = chunk_levels(
-            data,
-            data_size,
-            load_i64(starts + at),
-            load_i64(sizes + at),
-            form,
-            load_i64(counts + at),
-            rows,
-            np.int64(load_u8(enters + chunk)),
-            piece_starts + at,
-            piece_sizes + at,
-            8 * chunks,
-            rep + 2 * done,
-            definition + 2 * done,
-            room - done,
+            data=data,
+            data_size=data_size,
+            start=load_i64(starts + at),
+            room=load_i64(sizes + at),
+            page=page,
+            count=load_i64(counts + at),
+            rows=rows,
+            enters=np.int64(load_u8(enters + chunk)),
+            piece_starts=piece_starts + at,
+            piece_sizes=piece_sizes + at,
+            stride=8 * chunks,
+            rep=rep + 2 * done,
+            definition=definition + 2 * done,
+            levels_room=room - done,
         )
         if levels < 0:
             return levels

@@ -1,20 +1,22 @@
-"""Loops over the rows of pages with lists; their doors are in ``glaive.kernels.list_levels``."""
+"""Loops over the rows of pages with lists; their wrappers are in ``glaive.kernels.list_levels``."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from glaive.kernels.loops.chunks import count_levels, find_row
-from glaive.kernels.loops.list_levels import BROKEN, chunk_levels
+from glaive.kernels.loops.list_levels import BROKEN, PAGE, chunk_levels
 from glaive.kernels.loops.memory import (
     copy,
     load_i64,
     load_u8,
     load_u16,
     loop,
+    loop_of,
     store_u64,
     wrapping_sub,
 )
+from glaive.kernels.records import PickRows, ReorderRows
 
 
 @loop
@@ -119,7 +121,7 @@ def put_entries(
     return seen
 
 
-@loop
+@loop_of(PickRows)
 def pick_rows(
     data: int,
     data_size: int,
@@ -131,7 +133,7 @@ def pick_rows(
     ids: int,
     starts: int,
     chunks: int,
-    form: int,
+    page: int,
     rows: int,
     begin: int,
     last: int,
@@ -146,7 +148,7 @@ def pick_rows(
     rep_out: int,
     def_out: int,
     slots: int,
-    index: int,
+    positions: int,
     room: int,
 ) -> tuple[int, int]:
     """Collect the levels of rows, and where their values lie; returns (entries, visible).
@@ -155,9 +157,9 @@ def pick_rows(
     and end. The entries are negative when a chunk is broken. Nothing is written beyond ``room``
     entries; when there are more, their number tells how much room is needed.
     """
-    max_rep = load_i64(form + 48)
-    visible_max = load_i64(form + 56)
-    definition = scratch_def if load_i64(form + 16) != 0 else 0
+    max_rep = load_i64(page + PAGE.max_rep)
+    visible_max = load_i64(page + PAGE.visible_max)
+    definition = scratch_def if load_i64(page + PAGE.definition) != 0 else 0
     current = np.int64(-1)
     first_row = np.int64(0)
     levels = np.int64(0)
@@ -179,20 +181,20 @@ def pick_rows(
                     return np.int64(BROKEN), seen
                 first_row = load_i64(row_starts + 8 * number)
                 levels = chunk_levels(
-                    data,
-                    data_size,
-                    load_i64(starts + at),
-                    load_i64(sizes + 8 * number),
-                    form,
-                    load_i64(counts + 8 * number),
-                    wrapping_sub(load_i64(row_starts + 8 * number + 8), first_row),
-                    np.int64(load_u8(enters + number)),
-                    piece_starts + at,
-                    piece_sizes + at,
-                    8 * chunks,
-                    scratch_rep,
-                    scratch_def,
-                    scratch_room,
+                    data=data,
+                    data_size=data_size,
+                    start=load_i64(starts + at),
+                    room=load_i64(sizes + 8 * number),
+                    page=page,
+                    count=load_i64(counts + 8 * number),
+                    rows=wrapping_sub(load_i64(row_starts + 8 * number + 8), first_row),
+                    enters=np.int64(load_u8(enters + number)),
+                    piece_starts=piece_starts + at,
+                    piece_sizes=piece_sizes + at,
+                    stride=8 * chunks,
+                    rep=scratch_rep,
+                    definition=scratch_def,
+                    levels_room=scratch_room,
                 )
                 if levels < 0:
                     return levels, seen
@@ -218,19 +220,19 @@ def pick_rows(
             fresh = False
             if done + high - low <= room:
                 seen = put_entries(
-                    scratch_rep,
-                    definition,
-                    low,
-                    high,
-                    value,
-                    visible_max,
-                    chunk,
-                    done,
-                    seen,
-                    rep_out,
-                    def_out,
-                    slots,
-                    index,
+                    rep=scratch_rep,
+                    definition=definition,
+                    begin=low,
+                    end=high,
+                    value=value,
+                    visible_max=visible_max,
+                    chunk=chunk,
+                    done=done,
+                    seen=seen,
+                    rep_out=rep_out,
+                    def_out=def_out,
+                    slots=slots,
+                    index=positions,
                 )
             done += high - low
             if chunk == end:
@@ -243,7 +245,7 @@ def pick_rows(
     return done, seen
 
 
-@loop
+@loop_of(ReorderRows)
 def reorder_rows(
     order: int,
     lengths: int,
@@ -252,7 +254,7 @@ def reorder_rows(
     rep: int,
     definition: int,
     slots: int,
-    index: int,
+    positions: int,
     begins: int,
     rep_out: int,
     def_out: int,
@@ -283,6 +285,6 @@ def reorder_rows(
         if definition != 0:
             copy(def_out + 2 * done, definition + 2 * entry, 2 * length)
         copy(slots_out + 8 * seen, slots + 8 * value, 8 * visible)
-        copy(index_out + 8 * seen, index + 8 * value, 8 * visible)
+        copy(index_out + 8 * seen, positions + 8 * value, 8 * visible)
         done += length
         seen += visible

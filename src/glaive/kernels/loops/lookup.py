@@ -1,4 +1,4 @@
-"""Loops that find words and texts in a table of them. Doors: ``glaive.kernels.lookup``.
+"""Loops that find words and texts in a table of them. Wrappers: ``glaive.kernels.lookup``.
 
 Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
 slots, at least twice as many as keys. Texts have a sieve of eight bits per slot as well: where
@@ -14,11 +14,13 @@ from glaive.kernels.loops.memory import (
     load_u32,
     load_u64,
     loop,
+    loop_of,
     store_u8,
     store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
+from glaive.kernels.string_records import FindTexts
 
 __all__ = ["build_texts", "build_words", "find_texts", "find_words", "number_of"]
 
@@ -169,7 +171,7 @@ def build_texts(
         store_u64(firsts + 8 * i, np.uint64(number))
 
 
-@loop
+@loop_of(FindTexts)
 def find_texts(
     offsets: int,
     width: int,
@@ -181,12 +183,12 @@ def find_texts(
     asked: int,
     asked_width: int,
     asked_data: int,
-    count: int,
+    asked_count: int,
     target: int,
 ) -> None:
     """The number of each text asked for, -1 for none."""
     start = load_offset(asked, asked_width)
-    for i in range(count):
+    for i in range(asked_count):
         stop = load_offset(asked + asked_width * (i + 1), asked_width)
         text = asked_data + start
         size = stop - start
@@ -194,7 +196,17 @@ def find_texts(
         place = _sieve_place(value, bits)
         number = np.int64(-1)
         if (load_u8(sieve + (place >> 3)) >> (place & 7)) & 1:
-            slot = _text_at(offsets, width, data, hashes, slots, bits, text, size, value)
+            slot = _text_at(
+                offsets,
+                width,
+                data,
+                hashes,
+                slots,
+                bits,
+                text,
+                size,
+                value,
+            )
             number = np.int64(load_u32(slots + 4 * slot)) - 1
         store_u64(target + 8 * i, np.uint64(number))
         start = stop

@@ -1,6 +1,4 @@
-"""Compiled compares of words with ranges; their doors are in ``glaive.kernels.match``.
-
-A test is an address that ``glaive.kernels.loops.words`` knows what to do with.
+"""Compiled compares of words with ranges; their wrappers are in ``glaive.kernels.match``.
 
 Packed blocks are unpacked into ``scratch``, which has room for 8 KiB and stays in the
 first-level cache; the column is never in memory as such.
@@ -22,7 +20,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
     trailing_zeros,
 )
-from glaive.kernels.loops.words import beyond, none_up_to, pass_64, pass_some
+from glaive.kernels.loops.words import TEST, beyond, none_up_to, pass_64, pass_some
 
 WINDOW = 64
 
@@ -45,7 +43,6 @@ def match_inline(
     sizes: int,
     counts: int,
     chunks: int,
-    word_bits: int,
     test: int,
     target: int,
     values: int,
@@ -55,8 +52,9 @@ def match_inline(
 
     A chunk whose width holds no word that passes is not unpacked.
     """
+    word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
-    limit = load_i64(test + 32)
+    limit = load_i64(test + TEST.limit)
     done = 0
     for i in range(chunks):
         start = load_i64(starts + i * 8)
@@ -99,13 +97,13 @@ def match_pieces(
     starts: int,
     counts: int,
     pieces: int,
-    word_bits: int,
     test: int,
     target: int,
 ) -> int:
-    """Append one bit per word of pieces that the door has checked; the bad piece, or -1."""
+    """Append one bit per word of pieces that the wrapper has checked; the bad piece, or -1."""
+    word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
-    limit = load_i64(test + 32)
+    limit = load_i64(test + TEST.limit)
     checked = limit >= 0 and low_bits(word_bits) > np.uint64(limit)
     done = 0
     for i in range(pieces):

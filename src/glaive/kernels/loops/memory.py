@@ -8,6 +8,7 @@ two, so a loop over them costs what the same loop costs in C, and one compiled s
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "load_u32",
     "load_u64",
     "loop",
+    "loop_of",
     "pick",
     "popcount",
     "store_f32",
@@ -56,6 +58,24 @@ def loop(function: F) -> F:
     compiler = CheckedCompiler if checked else WrappingCompiler
     options = {"cache": not checked, "nogil": True, "boundscheck": False}
     return cast("F", njit(pipeline_class=compiler, **options)(function))
+
+
+def loop_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
+    """Compile a kernel that is called with a record, spread: ``kernel(*record)``.
+
+    Raises
+    ------
+    TypeError
+        Its parameters are not the members of the record, in their order.
+    """
+
+    def compiled(function: F) -> F:
+        names, members = tuple(signature(function).parameters), getattr(record, "_fields", ())
+        if names != members:
+            raise TypeError(f"{function.__name__}{names} is to be called with {members}")
+        return loop(function)
+
+    return compiled
 
 
 def _load(bits: int, result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loops over byte strings: unpack, take, pack, expand. Doors: ``glaive.kernels.offsets``."""
+"""Loops over byte strings: unpack, take, pack, expand. Wrappers: ``glaive.kernels.offsets``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u32,
     loop,
+    loop_of,
     store_u8,
     store_u32,
     store_u64,
     wrapping_add,
     wrapping_sub,
 )
+from glaive.kernels.string_records import UnpackOffsets
 
 __all__ = [
     "descend",
@@ -74,7 +76,7 @@ def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width:
     return wrong
 
 
-@loop
+@loop_of(UnpackOffsets)
 def unpack(
     data: int,
     offset_starts: int,

@@ -1,4 +1,4 @@
-"""Compiled run-length loops; their doors are in ``glaive.kernels.runs``.
+"""Compiled run-length loops; their wrappers are in ``glaive.kernels.runs``.
 
 A run of equal values is stored as one or more pairs of a value and a length up to 255. Runs
 are found 64 values at a time: bit ``i`` of a mask says that a run ends at value ``i``. As a

@@ -1,20 +1,6 @@
 """Compiled tests of words, 64 at a time. They are called by ``glaive.kernels.loops.match``.
 
-A test is the address of thirteen words, laid down by ``glaive.kernels.match``:
-
-======== ======================================================================================
-0, 1, 2  ``lows`` and ``spans`` (addresses of ``uint64`` arrays), and how many ranges they are
-3        ``table``, if not 0: one byte per word from 0 to ``limit`` that says the same
-4        ``limit`` ≥ 0: a word above it is damage; -1 is no limit
-5, 6, 7  ``marks``, if not 0: a bitmap of the words from ``base`` on up to ``top``, which is a
-         bit that is clear, that says the same
-8, 9     ``sieve``, if not 0: a bitmap by the upper bits of hashes, which are those above
-         ``shift``; where the bit of a word is not set, it does not pass
-10       ``slots``, 0 or as of ``glaive.kernels.loops.lookup``: all words that pass
-11, 12   the words in ``slots``, and which power of two the slots are
-======== ======================================================================================
-
-Ranges ascend; the last may go on at 0 behind the largest word.
+A test is the address of a :class:`glaive.kernels.records.WordRanges`.
 """
 
 from __future__ import annotations
@@ -27,9 +13,11 @@ from glaive.kernels.loops.compare import in_range_8, in_range_16, in_range_32, i
 from glaive.kernels.loops.lookup import number_of
 from glaive.kernels.loops.marks import hashed_32, hashed_64, marked_32, marked_64
 from glaive.kernels.loops.memory import load_i64, load_u8, load_u64, loop, trailing_zeros
+from glaive.kernels.records import WordRanges, offsets_of
 
 __all__ = ["beyond", "none_up_to", "pass_64", "pass_some"]
 
+TEST = offsets_of(WordRanges)
 WINDOW = 64
 FEW = 16
 """Ranges up to which each is compared with all words; above, words look for theirs."""
@@ -66,12 +54,15 @@ def _hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uin
 @loop
 def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
     """Whether one word lies in one of the ranges."""
-    slots = load_i64(test + 80)
+    slots = load_i64(test + TEST.slots)
     if slots != 0:
-        return number_of(load_i64(test + 88), slots, load_i64(test + 96), word) >= 0
-    lows = load_i64(test)
-    spans = load_i64(test + 8)
-    ranges = load_i64(test + 16)
+        return (
+            number_of(load_i64(test + TEST.words), slots, load_i64(test + TEST.slot_bits), word)
+            >= 0
+        )
+    lows = load_i64(test + TEST.lows)
+    spans = load_i64(test + TEST.spans)
+    ranges = load_i64(test + TEST.ranges)
     if ranges == 0:
         return False
     below = 0
@@ -92,27 +83,29 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64 passes."""
     word = word_bits >> 3
     found = np.uint64(0)
-    table = load_i64(test + 24)
+    table = load_i64(test + TEST.table)
     if table != 0:
         for i in range(WINDOW):
             flag = np.uint64(load_u8(table + np.int64(load_word(word_bits, source + i * word))))
             found |= flag << np.uint64(i)
         return found
-    marks = load_i64(test + 40)
+    marks = load_i64(test + TEST.marks)
     if marks != 0:
-        return _marked(word_bits, source, marks, load_u64(test + 48), load_u64(test + 56))
-    lows = load_i64(test)
-    spans = load_i64(test + 8)
-    ranges = load_i64(test + 16)
+        return _marked(
+            word_bits, source, marks, load_u64(test + TEST.base), load_u64(test + TEST.top)
+        )
+    lows = load_i64(test + TEST.lows)
+    spans = load_i64(test + TEST.spans)
+    ranges = load_i64(test + TEST.ranges)
     if ranges <= FEW:
         for i in range(ranges):
             low = load_u64(lows + i * 8)
             found |= _in_range(word_bits, source, low, load_u64(spans + i * 8))
         return found
     near = np.uint64(0)
-    sieve = load_i64(test + 64)
+    sieve = load_i64(test + TEST.sieve)
     if sieve != 0:
-        near = _hashed(word_bits, source, sieve, load_u64(test + 72))
+        near = _hashed(word_bits, source, sieve, load_u64(test + TEST.shift))
     else:
         first = load_u64(lows)
         last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
@@ -129,7 +122,7 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
 def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
     """As ``pass_64`` for less than 64 words."""
     word = word_bits >> 3
-    table = load_i64(test + 24)
+    table = load_i64(test + TEST.table)
     found = np.uint64(0)
     for i in range(count):
         value = load_word(word_bits, source + i * word)
@@ -158,10 +151,10 @@ def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
 @loop
 def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
     """Whether no word up to ``top`` can pass."""
-    ranges = load_i64(test + 16)
+    ranges = load_i64(test + TEST.ranges)
     if ranges == 0:
         return True
-    lows = load_i64(test)
+    lows = load_i64(test + TEST.lows)
     last = load_u64(lows + ranges * 8 - 8)
-    wraps = load_u64(load_i64(test + 8) + ranges * 8 - 8) > low_bits(word_bits) - last
+    wraps = load_u64(load_i64(test + TEST.spans) + ranges * 8 - 8) > low_bits(word_bits) - last
     return load_u64(lows) > top and not wraps

@@ -1,4 +1,4 @@
-"""XXH64 of byte strings, seed 0. Doors: ``glaive.kernels.xxh64``."""
+"""XXH64 of byte strings, seed 0. Wrappers: ``glaive.kernels.xxh64``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Loops over zipped entries: measure, unzip, zip, gather. Doors: ``glaive.kernels.zipped``.
+"""Loops over zipped entries: measure, unzip, zip, gather. Wrappers: ``glaive.kernels.zipped``.
 
-An entry is ``control word | length | value bytes``; the doors say which parts there are.
+An entry is ``control word | length | value bytes``; the wrappers say which parts there are.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     loop,
+    loop_of,
     store_u8,
     store_u16,
     store_u32,
     store_u64,
 )
+from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 
 __all__ = ["gather_pieces", "gather_rows", "measure", "unzip", "zip_entries"]
 
@@ -52,7 +54,7 @@ def _store_word(address: int, width: int, value: int) -> None:
         store_u64(address, value)
 
 
-@loop
+@loop_of(MeasureEntries)
 def measure(
     data: int,
     starts: int,
@@ -124,7 +126,7 @@ def measure(
     return wrong
 
 
-@loop
+@loop_of(UnzipEntries)
 def unzip(
     data: int,
     starts: int,
@@ -173,7 +175,7 @@ def unzip(
                 offsets += offset_width
 
 
-@loop
+@loop_of(ZipEntries)
 def zip_entries(
     words: int,
     entries: int,

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import SchemaError
 from glaive.file.protocol import BoundColumn, Searchable
 from glaive.format.blobs import EXTERNAL, as_binary, has_blobs_v2, logical
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
+from glaive.memory import as_buffer
 from glaive.scan.blobs.location import BlobHome, read_locations, refuse_links
 from glaive.scan.snapshot import Snapshot
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.kernels.match import count_rows, list_rows
+from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
 
 __all__ = ["RowSelection"]

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, items_of, number_array
+from glaive.arrow.buffers import flags_of, number_array
 from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import float_order
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.memory import items_of
 
 Int64s = NDArray[np.int64]
 

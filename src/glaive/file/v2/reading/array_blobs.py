@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import all_null, validity_flags
 from glaive.encodings.array_protocol import Outlet
 from glaive.encodings.arrays.flat import Flat
@@ -28,6 +28,7 @@ from glaive.encodings.row_ranges import join_buffers
 from glaive.file.v2.reading.array_fields import NodeReader, Rows, Step
 from glaive.file.v2.writing.pending_blobs import PendingBlobs, cut_values
 from glaive.format.blobs import DESCRIPTION
+from glaive.memory import as_buffer
 from glaive.types import ByteRange, Where
 
 __all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]

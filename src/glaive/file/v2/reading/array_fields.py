@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import as_buffer, flags_of, inverse_permutation, items_of, pack_flags
+from glaive.arrow.buffers import flags_of, inverse_permutation, pack_flags
 from glaive.arrow.build import all_null, list_array
 from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
 from glaive.encodings.arrays.list import List
@@ -25,6 +25,7 @@ from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.ends import Ends, Spans
 from glaive.kernels.match import list_rows
 from glaive.kernels.strings import MAX_32
+from glaive.memory import as_buffer, items_of
 from glaive.types import Where
 
 __all__ = [

@@ -22,7 +22,7 @@ from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
 __all__ = ["MAX_ROWS", "TAIL_BYTES", "Container", "parse_page_layout"]

@@ -17,7 +17,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, Struct
-from glaive.arrow.buffers import as_buffer
 from glaive.arrow.build import all_null, list_array, to_array
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.leaf import Layer, Leaf, Slots
@@ -25,6 +24,7 @@ from glaive.encodings.levels import repdef
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.reading.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
+from glaive.memory import as_buffer
 from glaive.types import Where
 
 __all__ = ["unshred", "unshred_flat"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import as_buffer, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import validity_flags
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet
 from glaive.encodings.arrays.list import List, write_ends
@@ -32,6 +32,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.wire import seal
 from glaive.io.store import ObjectStore
 from glaive.kernels.ends import Ends
+from glaive.memory import as_buffer
 
 __all__ = ["ArraysWriter"]
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.arrow.buffers import as_buffer
 from glaive.arrow.build import validity_flags
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
@@ -24,6 +23,7 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.values.flat import Flat
 from glaive.errors import GlaiveError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.memory import as_buffer
 from glaive.types import ByteRange
 
 __all__ = ["PendingBlobs", "cut_values", "pending_page"]

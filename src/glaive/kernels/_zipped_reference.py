@@ -1,6 +1,6 @@
-"""What zipped entries look like, and the numpy twins of the doors in ``zipped``.
+"""What zipped entries look like, and the NumPy references of the wrappers in ``zipped``.
 
-The twin of ``unzip`` walks all rows in step: a Python step per entry of the longest row.
+The reference of ``unzip`` walks all rows in step: a Python step per entry of the longest row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._tier import allocate, as_array
+from glaive.memory import allocate, as_array
 
 __all__ = [
     "EntryForm",

@@ -1,4 +1,4 @@
-"""Bit-packing in numpy: the twins of ``glaive.kernels.loops.bitpack``.
+"""Bit-packing in numpy: the references of ``glaive.kernels.loops.bitpack``.
 
 Blocks are handled as matrices of shape (blocks, words) or (blocks, 1024), all blocks of one
 width at a time.
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import as_array
+from glaive.memory import as_array
 
 __all__ = [
     "chunk_widths",

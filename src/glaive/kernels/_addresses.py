@@ -1,0 +1,36 @@
+"""Addresses for compiled kernels, and memory that they may write beyond its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.config import settings
+from glaive.kernels import _sanitizer
+from glaive.memory import as_buffer
+
+__all__ = ["address", "allocate_with_slack"]
+
+_CHECKED = settings.kernels == "checked"
+
+
+def address(memory: NDArray[Any] | pa.Buffer) -> int:
+    """Address of the first byte; the caller keeps ``memory`` alive while it is used."""
+    # The way over a buffer is ten times quicker than the array's own ``__array_interface__``.
+    buffer = memory if isinstance(memory, pa.Buffer) else as_buffer(memory)
+    if _CHECKED:
+        _sanitizer.enter(buffer)
+    return buffer.address
+
+
+def allocate_with_slack(size: int, slack: int) -> pa.Buffer:
+    """``size`` bytes of uninitialised memory, and ``slack`` bytes behind the returned buffer.
+
+    For kernels that store whole words past the last item.
+    """
+    buffer = pa.allocate_buffer(size + slack)
+    if _CHECKED:
+        _sanitizer.enter(buffer)
+    return buffer.slice(0, size)

@@ -1,0 +1,52 @@
+"""A run that lacks what some test files need says how many it left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = ["tests/table/test_interop.py", "tests/interop/test_scans.py", "tests/interop/test_refs.py"]
+
+
+@pytest.fixture
+def summary(tmp_path: Path) -> Callable[..., str]:
+    """What a run prints where there is no pylance."""
+    (tmp_path / "lance.py").write_text("raise ModuleNotFoundError(name='lance')")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in (0, 5), done.stdout + done.stderr  # 5: no test was left
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_files_left_out_without_pylance_are_counted(
+    summary: Callable[..., str], processes: str
+) -> None:
+    line = "3 test files were left out as a whole: install the 'interop' group"
+    assert line in summary("-n", processes, *FILES).splitlines()
+
+
+def test_one_file_is_counted_as_one(summary: Callable[..., str]) -> None:
+    assert "1 test file was left out as a whole" in summary(FILES[0])
+
+
+def test_a_run_that_leaves_nothing_out_says_nothing(summary: Callable[..., str]) -> None:
+    assert "left out" not in summary("tests/test_import.py", "--collect-only")
