@@ -8,7 +8,7 @@ import operator
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -435,10 +435,6 @@ def test_the_reference_implementation_is_for_tests_only() -> None:
     assert found == []
 
 
-WITH_CIRCLES = ("dataset", "io")
-"""Packages below glaive whose modules still import each other in circles."""
-
-
 @cache
 def import_graph() -> Mapping[str, frozenset[str]]:
     """Return what each module imports, at any place: late, and for types only, too."""
@@ -456,22 +452,13 @@ def import_graph() -> Mapping[str, frozenset[str]]:
     return graph
 
 
-def circle_outside(excepted: Iterable[str]) -> list[str]:
-    """Return a circle of imports among the modules of all other packages, if there is one."""
-    left = {name for name in import_graph() if name.split(".")[1:2] not in [[e] for e in excepted]}
-    try:
-        TopologicalSorter({name: import_graph()[name] & left for name in left}).prepare()
-    except CycleError as error:
-        circle: list[str] = error.args[1]
-        return circle
-    return []
-
-
 def test_no_modules_import_each_other() -> None:
-    assert circle_outside(WITH_CIRCLES) == [], "move what both need into a module below"
-    for package in WITH_CIRCLES:
-        others = [other for other in WITH_CIRCLES if other != package]
-        assert circle_outside(others), f"no circle is left: remove {package} from WITH_CIRCLES"
+    circle: list[str] = []
+    try:
+        TopologicalSorter(import_graph()).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+    assert not circle, "move what both need into a module below"
 
 
 @pytest.mark.slow

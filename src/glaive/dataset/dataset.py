@@ -520,9 +520,9 @@ class LanceDataset:
 
     def insert(self, data: object, *, mode: str = "append", **options: Any) -> None:
         """Write rows and move this object to the new version; options of ``write_dataset``."""
-        from glaive.dataset.open import write_dataset
+        from glaive.dataset.writing.rows import insert_rows
 
-        self.move_to(write_dataset(data, self, mode=mode, **options).manifest)
+        self.move_to(insert_rows(self, data, mode, options).manifest)
 
     def delete(
         self,

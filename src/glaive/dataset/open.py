@@ -17,11 +17,9 @@ from glaive.dataset.writing.keywords import (
     shows_keywords,
     write_options,
 )
-from glaive.errors import OptionError
-from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
-from glaive.table.root import CommitLock, access_of, guarded
+from glaive.table.root import CommitLock
 
 __all__ = ["dataset", "write_dataset"]
 
@@ -183,40 +181,20 @@ def write_dataset(
         The place is not writable or failed. No version was made.
     """
     # Here and not above: opening and reading load nothing of what writing needs.
-    from glaive.dataset.writing.bases import open_to_write
-    from glaive.dataset.writing.commit import commit_plan
-    from glaive.dataset.writing.fragments import write_fragments
-    from glaive.dataset.writing.plan import plan_write
-    from glaive.dataset.writing.source import read_source
+    from glaive.dataset.writing.rows import write_rows
 
-    wanted = write_options(write_dataset, WriteKeywords, mode, options)
-    if namespace_client is not None or table_id is not None:
-        from glaive.dataset.namespaces import located
-
-        create = mode == "create"
-        uri, storage_options = located(
-            namespace_client, table_id, uri, storage_options, create=create
-        )
-    if uri is None:
-        raise OptionError(
-            "uri: expected a path or a URI or a dataset, or namespace_client and table_id, found "
-            "None"
-        )
-    guards: dict[str, Any] = {"commit_lock": commit_lock, "manifest_store": manifest_store}
-    policy = base_store_params, allow_external_blobs
-    store = open_to_write(uri, storage_options, wanted.initial_bases, *policy, **guards)
-    source, rows = read_source(data_obj, schema)
-    columns = source if schema is None else schema
-    base = uri.opened.manifest if isinstance(uri, OpenDataset) else None
-    plan = plan_write(store, columns, wanted, base)
-    manifest = commit_plan(plan, write_fragments(plan, rows))
-    if allow_external_blobs is None and wanted.blobs.outside_bases and not plan.appends:
-        # All of its references are those that the caller has just allowed.
-        access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
-        store = guarded(store, access=access)
-    if isinstance(uri, OpenDataset):
-        session = uri.opened.session if session is None else session
-        storage_options, uri = uri.opened.storage_options, uri.opened.uri
-    return LanceDataset.of(
-        store, manifest, uri=os.fspath(uri), storage_options=storage_options, session=session
+    written = write_rows(
+        data_obj,
+        uri,
+        schema,
+        write_options(write_dataset, WriteKeywords, mode, options),
+        storage_options=storage_options,
+        commit_lock=commit_lock,
+        manifest_store=manifest_store,
+        session=session,
+        namespace_client=namespace_client,
+        table_id=table_id,
+        base_store_params=base_store_params,
+        allow_external_blobs=allow_external_blobs,
     )
+    return LanceDataset.holding(written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,7 +17,7 @@ from glaive.table.load import open_latest
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, open_root
 
-__all__ = ["check_options", "find"]
+__all__ = ["check_options", "find", "refuse_unknown"]
 
 
 def find(
@@ -54,10 +54,25 @@ def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
     OptionError
         There is one.
     """
-    for name in given:
+    if given:
         import inspect
 
-        known = [one for one in inspect.signature(of).parameters if one not in ("options", "self")]
-        close = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {', '.join(known)}")
+        parameters = inspect.signature(of).parameters
+        known = [name for name in parameters if name not in ("options", "self")]
+        refuse_unknown(function, given, known)
+
+
+def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Say which of the options given are not known, and which was perhaps meant.
+
+    Raises
+    ------
+    OptionError
+        There is one.
+    """
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            known_names = ", ".join(known)
+            raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {known_names}")

@@ -71,6 +71,7 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
         download_retries=connection.download_retries,
         request_limit=RequestLimit(settings.io_concurrency),
         counters=IoCounters(),
+        reopen=connect,
     )
 
 

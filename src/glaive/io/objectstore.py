@@ -39,7 +39,8 @@ class ObjectStoreAdapter(ObjectStore):
     """A prefix of a bucket; :func:`glaive.io.connect.connect` makes one.
 
     Reads whose answer breaks off are repeated; what is refused or not answered is repeated by
-    the client beneath. ``options`` are the storage options it was opened with.
+    the client beneath. ``options`` are the storage options it was opened with, and ``reopen``
+    opens it again from URI and options, in another process.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class ObjectStoreAdapter(ObjectStore):
         "counters",
         "download_retries",
         "options",
+        "reopen",
         "request_limit",
     )
 
@@ -65,7 +67,9 @@ class ObjectStoreAdapter(ObjectStore):
         download_retries: int,
         request_limit: RequestLimit,
         counters: IoCounters,
+        reopen: Callable[[str, Mapping[str, str]], ObjectStoreAdapter],
     ) -> None:
+        self.reopen = reopen
         self._store, self._base, self._prefix, self.options = store, base, prefix, options
         self.download_retries, self.counters = download_retries, counters
         self.request_limit = request_limit
@@ -79,9 +83,7 @@ class ObjectStoreAdapter(ObjectStore):
                 f"{self.uri} lives in the memory of this process and cannot be sent to another. "
                 "Use a directory or a bucket."
             )
-        from glaive.io.connect import connect
-
-        return (connect, (self.uri, dict(self.options)))
+        return (self.reopen, (self.uri, dict(self.options)))
 
     @property
     def uri(self) -> str:
