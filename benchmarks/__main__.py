@@ -66,9 +66,13 @@ def _markdown(rows: list[Row]) -> str:
 
 
 def _chosen(only: str | None) -> list[Workload]:
-    found = [one for one in workloads() if only is None or only.lower() in one.name.lower()]
+    found = [
+        workload
+        for workload in workloads()
+        if only is None or only.lower() in workload.name.lower()
+    ]
     if not found:
-        names = "\n  ".join(one.name for one in workloads())
+        names = "\n  ".join(workload.name for workload in workloads())
         sys.exit(f"no workload has {only!r} in its name; there are\n  {names}")
     return found
 

@@ -96,7 +96,7 @@ class GlaiveError(Exception):
 
     def __init__(self, *args: object) -> None:
         shown = GlaiveError.without_secrets
-        super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
+        super().__init__(*(shown(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:
         # OSError and KeyError bases would otherwise show an errno tuple or a quoted text.

@@ -99,7 +99,7 @@ def _names(options: ScanOptions) -> list[str] | None:
     """Names of the columns that were asked for; None for all."""
     if options.columns is None:
         return None
-    return [one if isinstance(one, str) else one[0] for one in options.columns]
+    return [column if isinstance(column, str) else column[0] for column in options.columns]
 
 
 def _read(views: Views, options: ScanOptions) -> pa.Table:

@@ -124,7 +124,7 @@ def _scanned(folder: str) -> list[tuple[str, bool, bool]]:
     """Names in a directory, whether each is a directory, and whether it is a link."""
     try:
         with os.scandir(folder) as entries:
-            return [_kind(one) for one in entries]
+            return [_kind(entry) for entry in entries]
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -122,7 +122,7 @@ class Location:
         if not container:
             return cls("az", "", path, authority)
         host = host.lower()
-        ending = next((one for one in _AZURE_HOSTS if host.endswith(one)), "")
+        ending = next((azure_host for azure_host in _AZURE_HOSTS if host.endswith(azure_host)), "")
         return cls("az", host.removesuffix(ending), path, authority, ":" in container)
 
     @classmethod

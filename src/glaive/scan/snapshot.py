@@ -143,7 +143,9 @@ class Snapshot:
     @cached_property
     def _unseen_rows(self) -> int:
         """Rows of the fragments that have no data file."""
-        return sum(one.physical_rows for one in self.manifest.fragments() if not one.files)
+        return sum(
+            fragment.physical_rows for fragment in self.manifest.fragments() if not fragment.files
+        )
 
     def live_rows(self, fragment: Fragment) -> LiveRows | None:
         """Which rows of a fragment are live; ``None`` when all are."""

@@ -183,10 +183,10 @@ class Column:
 
     def _of_flags(self, leaf: Any) -> Node | None:
         values = leaf.value if isinstance(leaf, In) else [leaf.value]
-        if not all(one is None or isinstance(one, bool) for one in values):
+        if not all(value is None or isinstance(value, bool) for value in values):
             return None
         if isinstance(leaf, In):
-            passing = {one for one in values if one is not None}
+            passing = {value for value in values if value is not None}
         elif type(leaf) in _OPS:
             passing = {one for one in (False, True) if _holds(_OPS[type(leaf)], one, leaf.value)}
         else:
@@ -198,9 +198,9 @@ class Column:
     def _plain(self, leaf: Any, kind: type, stored: pa.DataType) -> Node | None:
         if isinstance(leaf, In):
             values = [one for one in leaf.value if one is not None]
-            if len(values) > MOST_VALUES or not all(isinstance(one, kind) for one in values):
+            if len(values) > MOST_VALUES or not all(isinstance(value, kind) for value in values):
                 return None
-            return self._any_of([Literal(one, stored) for one in values], [])
+            return self._any_of([Literal(value, stored) for value in values], [])
         if type(leaf) not in _OPS or not isinstance(leaf.value, kind):
             return None
         return Compare(_OPS[type(leaf)], self.operand, Literal(leaf.value, stored))

@@ -102,7 +102,7 @@ def push(filters: Sequence[Filter], frame: Frame, room: int = MOST_TEXT) -> Push
         taken.add(id(one))
         texts[text] = None
         implied += _not_null(one)
-    return Pushed(tuple(texts), [one for one in filters if id(one) not in taken])
+    return Pushed(tuple(texts), [predicate for predicate in filters if id(predicate) not in taken])
 
 
 def _not_null(one: Filter) -> list[tuple[str, ...]]:

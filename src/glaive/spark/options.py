@@ -244,7 +244,7 @@ def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
     if not text.lstrip().startswith("{"):
         return _names(name, text)
     pairs = _json(name, text)
-    if not pairs or not all(isinstance(one, str) for one in pairs.values()):
+    if not pairs or not all(isinstance(pair, str) for pair in pairs.values()):
         raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
     found: dict[str, str] = pairs
     return found

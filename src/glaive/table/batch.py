@@ -42,7 +42,7 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
         fragments += operation.fragments
         properties.update(one.properties)
     return Transaction(
-        read_version=min(one.read_version for one in transactions),
+        read_version=min(transaction.read_version for transaction in transactions),
         operation=Append(tuple(fragments)),
         properties=properties,
     )

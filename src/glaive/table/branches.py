@@ -181,7 +181,7 @@ def _identifier(found: object, where: str) -> tuple[tuple[int, str], ...]:
         return ()
     pairs = found.get("version_mapping") if isinstance(found, dict) else None
     if not isinstance(pairs, list) or not all(
-        isinstance(one, list) and len(one) == 2 and isinstance(one[0], int) for one in pairs
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) for pair in pairs
     ):
         raise damaged("identifier of a branch", "pairs of a version and a text", found, where)
-    return tuple((one[0], str(one[1])) for one in pairs)
+    return tuple((pair[0], str(pair[1])) for pair in pairs)

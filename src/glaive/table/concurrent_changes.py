@@ -36,9 +36,9 @@ def changed_fragments(theirs: Operation) -> frozenset[int]:
         case "rewrite":
             return _old_fragments(message)
         case "data_replacement":
-            return frozenset(one.fragment_id for one in message.replacements)
+            return frozenset(replacement.fragment_id for replacement in message.replacements)
         case "data_overlay":
-            return frozenset(one.fragment_id for one in message.groups)
+            return frozenset(group.fragment_id for group in message.groups)
         case _:
             return frozenset()
 
@@ -80,7 +80,9 @@ def replaced_fields(theirs: Operation) -> frozenset[int]:
     if theirs.wire_name == "update":
         return frozenset(message.fields_modified)
     if theirs.wire_name == "data_replacement":
-        return frozenset(field for one in message.replacements for field in one.new_file.fields)
+        return frozenset(
+            field for replacement in message.replacements for field in replacement.new_file.fields
+        )
     return frozenset()
 
 
@@ -128,4 +130,4 @@ def unknown(theirs: Operation) -> Conflict:
 
 
 def _ids(fragments: Iterable[Any]) -> frozenset[int]:
-    return frozenset(one.id for one in fragments)
+    return frozenset(fragment.id for fragment in fragments)

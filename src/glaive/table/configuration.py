@@ -25,14 +25,14 @@ EVERYTHING: Final = frozenset({"\0"})
 def set_entries(entries: MutableMapping[str, Any], updates: UpdateMap, *, raw: bool) -> None:
     """Carry out updates on ``entries``; values are bytes if ``raw``."""
     if updates.replace:
-        listed = {one.key for one in updates.update_entries}
+        listed = {entry.key for entry in updates.update_entries}
         for key in [key for key in entries if key not in listed]:
             del entries[key]
-    for one in updates.update_entries:
-        if one.HasField("value"):
-            entries[one.key] = one.value.encode() if raw else one.value
-        elif one.key in entries:
-            del entries[one.key]
+    for entry in updates.update_entries:
+        if entry.HasField("value"):
+            entries[entry.key] = entry.value.encode() if raw else entry.value
+        elif entry.key in entries:
+            del entries[entry.key]
 
 
 def changed_config(message: UpdateConfig) -> frozenset[str]:
@@ -43,7 +43,7 @@ def changed_config(message: UpdateConfig) -> frozenset[str]:
 
 def _changed_keys(updates: UpdateMap) -> frozenset[str]:
     """Keys that are set or removed; :data:`EVERYTHING` as well if the rest is removed."""
-    listed = frozenset(one.key for one in updates.update_entries)
+    listed = frozenset(entry.key for entry in updates.update_entries)
     return listed | EVERYTHING if updates.replace else listed
 
 

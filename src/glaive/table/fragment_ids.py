@@ -264,8 +264,8 @@ def drop_dead_files(fragment: Wire, live: Collection[int] | None = None) -> None
     files = [
         file
         for file in fragment.files
-        if any(one in live if live is not None else one != TOMBSTONE for one in file.fields)
-        or any(one < TOMBSTONE for one in file.fields)
+        if any(field in live if live is not None else field != TOMBSTONE for field in file.fields)
+        or any(field < TOMBSTONE for field in file.fields)
     ]
     if len(files) < len(fragment.files):
         kept = [table_pb2.DataFile.FromString(file.SerializeToString()) for file in files]

@@ -87,7 +87,7 @@ def has_covering_fields(section: bytes | None) -> bool:
     if section is None:
         return False
     found = parse(table_pb2.IndexSection(), section, "index section", "the version before")
-    return any(one.covering_fields for one in found.indices)
+    return any(index.covering_fields for index in found.indices)
 
 
 def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[Entry]:

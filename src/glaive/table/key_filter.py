@@ -61,11 +61,11 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
     """
     import pyarrow.compute as pc
 
-    if not all(_is_hashed(one.type) and not one.null_count for one in columns):
+    if not all(_is_hashed(column.type) and not column.null_count for column in columns):
         return None
     if len(columns) == 1 and pa.types.is_integer(columns[0].type):
         return hash_words(_numbers(columns[0]))
-    texts: Any = [_bytes_of(one) for one in columns]
+    texts: Any = [_bytes_of(column) for column in columns]
     whole = texts[0]
     if len(texts) > 1:  # each has a zero byte behind it
         ends = [pa.scalar(one, pa.large_binary()) for one in (b"", b"\0")]

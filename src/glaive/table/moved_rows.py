@@ -87,7 +87,7 @@ def reuse_entry(
         )
         fragments += [one.id for one in new]
     content = _DETAILS.InlineContent()
-    before = next((one for one in manifest.indices if one.name == REUSE_INDEX), None)
+    before = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
     if before is not None:
         content = _content(store, manifest, before)
     content.versions.append(version)
@@ -149,20 +149,29 @@ def moves_before(store: ObjectStore, manifest: Manifest) -> list[list[Reused]]:
     CorruptFileError
         It cannot be read.
     """
-    entry = next((one for one in manifest.indices if one.name == REUSE_INDEX), None)
+    entry = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
     if entry is None:
         return []
     versions = _content(store, manifest, entry).versions
     for version in versions:
-        old = sum(one.physical_rows for group in version.groups for one in group.old_fragments)
-        new = sum(one.physical_rows for group in version.groups for one in group.new_fragments)
+        old = sum(
+            old_fragment.physical_rows
+            for group in version.groups
+            for old_fragment in group.old_fragments
+        )
+        new = sum(
+            fragment.physical_rows for group in version.groups for fragment in group.new_fragments
+        )
         if max(old, new) > MOST_MOVED:
             raise UnsupportedFeatureError(
                 f"the entry {REUSE_INDEX} of {manifest.where} maps {max(old, new)} rows that moved "
                 f"at one time; at most {MOST_MOVED} can be followed. Rebuild or drop the indices."
             )
     return [
-        [(one.changed_row_addrs, one.old_fragments, one.new_fragments) for one in version.groups]
+        [
+            (group.changed_row_addrs, group.old_fragments, group.new_fragments)
+            for group in version.groups
+        ]
         for version in versions
     ]
 
@@ -177,9 +186,9 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
     if entry is None or entry.index_version:
         return list(entries)
     groups = [
-        (frozenset(d.id for d in one.old_fragments), frozenset(d.id for d in one.new_fragments))
+        (frozenset(d.id for d in group.old_fragments), frozenset(d.id for d in group.new_fragments))
         for version in _details(entry).inline.versions
-        for one in version.groups
+        for group in version.groups
     ]
     return [one if one is entry else follow_groups(one, groups) for one in entries]
 

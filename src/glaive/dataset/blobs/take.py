@@ -60,7 +60,7 @@ def read_ranges(
     """Parts of values; errors as for :func:`take_blobs`, and for a part beyond its value."""
     if selector not in ("ids", "addresses", "indices"):
         raise OptionError(f"selector: expected ids, addresses or indices, found {selector!r}")
-    wrong = next((one for one in requests if len(one) != _PARTS), None)
+    wrong = next((request for request in requests if len(request) != _PARTS), None)
     if wrong is not None:
         raise OptionError(f"requests: expected (row, offset, length), found {wrong!r}")
     found = select_rows(views, **{selector: [row for row, _, _ in requests]})

@@ -197,12 +197,12 @@ def _expressions(
         for name, one in values.items()
     ]
     grown = grow(snapshot.manifest, pa.schema(fields))
-    needed = sorted({path for one in values.values() for path in one.columns})
+    needed = sorted({path for value in values.values() for path in value.columns})
     view = view_of(snapshot, needed)
     window = batch_size or WINDOW
 
     def evaluated(batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [one.evaluate(batch) for one in values.values()]
+        arrays = [value.evaluate(batch) for value in values.values()]
         return pa.RecordBatch.from_arrays(arrays, names=list(values))
 
     def write(position: int) -> DataFile | None:

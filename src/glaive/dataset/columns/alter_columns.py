@@ -115,15 +115,15 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
 
 def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
     changes = _Changes()
-    for one in alterations:
-        if not isinstance(one, Mapping) or not isinstance(one.get("path"), str):
+    for alteration in alterations:
+        if not isinstance(alteration, Mapping) or not isinstance(alteration.get("path"), str):
             raise OptionError(
                 "alter_columns: expected dictionaries such as {'path': 'a', 'name': 'b'}, found "
-                f"{one!r:.60}"
+                f"{alteration!r:.60}"
             )
-        path = one["path"]
-        unknown = set(one) - set(_KEYS)
-        given = {key: one[key] for key in _KEYS[1:] if one.get(key) is not None}
+        path = alteration["path"]
+        unknown = set(alteration) - set(_KEYS)
+        given = {key: alteration[key] for key in _KEYS[1:] if alteration.get(key) is not None}
         if unknown or not given:
             raise OptionError(
                 f"alter_columns: column {path!r}: expected one or more of name, nullable and "
@@ -218,7 +218,7 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
 
     def write(position: int) -> DataFile | None:
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-            arrays = [_values(batch.column(one.name), one) for one in kinds]
+            arrays = [_values(batch.column(kind.name), kind) for kind in kinds]
             return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 
         return write_changed(snapshot, position, added, view, values)

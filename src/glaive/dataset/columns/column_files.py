@@ -165,11 +165,11 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
         if not replaced & set(file.fields):
             files.append(file)
             continue
-        fields = tuple(TOMBSTONE if one in replaced else one for one in file.fields)
-        left = [one for one in fields if one != TOMBSTONE]
+        fields = tuple(TOMBSTONE if field in replaced else field for field in file.fields)
+        left = [field for field in fields if field != TOMBSTONE]
         if not left:
             continue
-        lowest = min(one for one in file.fields if one >= 0)
+        lowest = min(field for field in file.fields if field >= 0)
         if file.version == LEGACY and lowest in replaced:
             raise UnsupportedFeatureError(
                 f"fragment {fragment.id}: the column with id {lowest} is the first of a "

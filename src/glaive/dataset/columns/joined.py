@@ -100,7 +100,7 @@ class Lookup:
             raise SchemaError(
                 f"key column {self.left!r} of type {keys.type} cannot be joined by: {error}"
             ) from error
-        found = np.concatenate([np.empty(0, np.int32), *(_places(one) for one in at.chunks)])
+        found = np.concatenate([np.empty(0, np.int32), *(_places(chunk) for chunk in at.chunks)])
         rows = np.where(found < 0, -1, len(keys) - 1 - found.astype(np.int64))
         ends = np.cumsum([sum(map(len, part)) for part in parts])
         return np.split(rows, ends[:-1]) if parts else []

@@ -81,7 +81,7 @@ def _write(
         )
     grown = grow(snapshot.manifest, columns)
     found = dict(zip(positions, lookup.find(snapshot, positions), strict=True))
-    strict = [one.name for one in columns if not one.nullable]
+    strict = [column.name for column in columns if not column.nullable]
     missing = sum(int((rows < 0).sum()) for rows in found.values())
     if strict and missing:
         raise SchemaError(

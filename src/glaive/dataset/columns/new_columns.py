@@ -31,7 +31,7 @@ class Grown:
     @property
     def preserves_nullability(self) -> bool:
         """Whether rows without the new columns can stay as they are."""
-        return all(one.nullable for one in self.added.fields)
+        return all(field.nullable for field in self.added.fields)
 
 
 def first_new_id(manifest: Manifest) -> int:
@@ -86,7 +86,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
 def renumbered(field: Field, ids: Iterator[int]) -> Field:
     """The field with new ids, depth first."""
     number = next(ids)
-    children = tuple(renumbered(one, ids) for one in field.children)
+    children = tuple(renumbered(child, ids) for child in field.children)
     return replace(field, id=number, children=children)
 
 
@@ -105,7 +105,7 @@ def _together(
             f"column {path!r}: files of format {profile.version} cannot add members to a struct; "
             f"those of {first} and later can"
         )
-    known = {one.name: one for one in old.children}
+    known = {child.name: child for child in old.children}
     children: list[Field] = list(old.children)
     added = []
     for member in new.children:

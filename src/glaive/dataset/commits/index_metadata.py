@@ -81,7 +81,7 @@ class Index:
             index_version=wire.index_version,
             created_at=made,
             base_id=wire.base_id if wire.HasField("base_id") else None,
-            files=[IndexFile(one.path, one.size_bytes) for one in wire.files] or None,
+            files=[IndexFile(file.path, file.size_bytes) for file in wire.files] or None,
             index_details=(details.type_url, details.value) if details.type_url else None,
             covering_fields=list(wire.covering_fields),
         )
@@ -105,8 +105,8 @@ class Index:
             index_version=self.index_version,
             base_id=self.base_id,
             files=[
-                table_pb2.IndexFile(path=one.path, size_bytes=one.size_bytes)
-                for one in self.files or ()
+                table_pb2.IndexFile(path=file.path, size_bytes=file.size_bytes)
+                for file in self.files or ()
             ],
             covering_fields=self.covering_fields,
         )

@@ -184,19 +184,19 @@ class LanceOperation:
             """The table operation that carries it out."""
             groups = tuple(
                 RewriteGroup(
-                    stored_fragments(one.old_fragments, "old_fragments"),
-                    stored_fragments(one.new_fragments, "new_fragments"),
+                    stored_fragments(group.old_fragments, "old_fragments"),
+                    stored_fragments(group.new_fragments, "new_fragments"),
                 )
-                for one in self.groups
+                for group in self.groups
             )
             kind = table_pb2.Transaction.Rewrite.RewrittenIndex
             indices = []
-            for one in self.rewritten_indices:
-                message = kind(new_index_version=one.new_index_version)
-                message.old_id.uuid = UUID(one.old_id).bytes
-                message.new_id.uuid = UUID(one.new_id).bytes
-                message.new_index_details.type_url = one.new_details_type_url
-                message.new_index_details.value = one.new_details_value
+            for rewritten_index in self.rewritten_indices:
+                message = kind(new_index_version=rewritten_index.new_index_version)
+                message.old_id.uuid = UUID(rewritten_index.old_id).bytes
+                message.new_id.uuid = UUID(rewritten_index.new_id).bytes
+                message.new_index_details.type_url = rewritten_index.new_details_type_url
+                message.new_index_details.value = rewritten_index.new_details_value
                 indices.append(message)
             return Rewrite(groups=groups, rewritten_indices=tuple(indices))
 
@@ -210,8 +210,8 @@ class LanceOperation:
         def to_table(self) -> TableOperation:
             """The table operation that carries it out."""
             return CreateIndex(
-                new=tuple(one.to_wire() for one in self.new_indices),
-                removed=tuple(one.to_wire() for one in self.removed_indices),
+                new=tuple(index.to_wire() for index in self.new_indices),
+                removed=tuple(removed_index.to_wire() for removed_index in self.removed_indices),
             )
 
     @dataclass
@@ -231,8 +231,8 @@ class LanceOperation:
             """The table operation that carries it out."""
             return DataReplacement(
                 tuple(
-                    (one.fragment_id, DataFile.of(one.new_file).to_stored())
-                    for one in self.replacements
+                    (replacement.fragment_id, DataFile.of(replacement.new_file).to_stored())
+                    for replacement in self.replacements
                 )
             )
 

@@ -41,7 +41,7 @@ def as_users_see_it(operation: TableOperation | Any) -> LanceOperation.BaseOpera
 
 
 def _shown(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
-    return [FragmentMetadata.of(one) for one in fragments]
+    return [FragmentMetadata.of(fragment) for fragment in fragments]
 
 
 def _updates(message: Any, name: str) -> LanceOperation.UpdateMap | None:
@@ -50,7 +50,8 @@ def _updates(message: Any, name: str) -> LanceOperation.UpdateMap | None:
 
 def _map_of(message: Any) -> LanceOperation.UpdateMap:
     entries = {
-        one.key: one.value if one.HasField("value") else None for one in message.update_entries
+        entry.key: entry.value if entry.HasField("value") else None
+        for entry in message.update_entries
     }
     return LanceOperation.UpdateMap(entries, message.replace)
 
@@ -59,7 +60,8 @@ def _overlay(message: Any) -> LanceOperation.BaseOperation:
     groups = []
     for group in message.groups:
         files = [
-            (one, DataFile.of(stored.DataFile.from_wire(one.data_file))) for one in group.overlays
+            (overlay, DataFile.of(stored.DataFile.from_wire(overlay.data_file)))
+            for overlay in group.overlays
         ]
         overlays = [read_overlay(one, file) for one, file in files]
         groups.append(LanceOperation.DataOverlayGroup(group.fragment_id, overlays))

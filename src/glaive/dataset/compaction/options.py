@@ -106,7 +106,7 @@ class CompactionOptions:
         OptionError
             An option does not exist or has a value it cannot have.
         """
-        known = {one.name: one for one in fields(cls)}
+        known = {field.name: field for field in fields(cls)}
         kept: dict[str, Any] = {}
         for key, text in config.items():
             name = key.removeprefix(CONFIG_PREFIX)

@@ -71,8 +71,10 @@ class RewriteResult:
             {
                 "read_version": self.read_version,
                 "metrics": asdict(self.metrics),
-                "original_fragments": [one.to_json() for one in self.original_fragments],
-                "new_fragments": [one.to_json() for one in self.new_fragments],
+                "original_fragments": [
+                    original_fragment.to_json() for original_fragment in self.original_fragments
+                ],
+                "new_fragments": [fragment.to_json() for fragment in self.new_fragments],
                 "moved": self.moved.hex(),
             }
         )

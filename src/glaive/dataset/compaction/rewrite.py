@@ -138,7 +138,7 @@ def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 def addresses_left(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
     """Addresses of the live rows of fragments, as a bitmap."""
-    return address_map(_addresses(dataset, one) for one in fragments)
+    return address_map(_addresses(dataset, fragment) for fragment in fragments)
 
 
 def _addresses(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint64]:

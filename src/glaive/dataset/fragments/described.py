@@ -27,7 +27,7 @@ def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored
     schema = snapshot.manifest.schema
     reader = opened_file(snapshot, name, base_id)
     names = set(reader.schema.names)
-    some = replace(schema, fields=tuple(one for one in schema.fields if one.name in names))
+    some = replace(schema, fields=tuple(field for field in schema.fields if field.name in names))
     match_schema(reader.schema.to_arrow(), some, where=snapshot.store.uri)
     return file_of(reader, name, schema, base_id)
 
@@ -54,7 +54,7 @@ def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) ->
     )
     return stored.DataFile(
         path=name,
-        fields=tuple(numbers[one] for one in columns),
+        fields=tuple(numbers[column] for column in columns),
         column_indices=() if legacy else tuple(columns.values()),
         version=reader.version,
         size=reader.reader.size,

@@ -66,7 +66,7 @@ class FragmentMetadata:
         row_ids = RowIdMeta(ids) if ids is not None or fragment.row_ids_in_column else None
         return cls(
             fragment.id,
-            [DataFile.of(one) for one in fragment.files],
+            [DataFile.of(file) for file in fragment.files],
             fragment.physical_rows,
             None if gone is None else DeletionFile.of(gone),
             row_ids,
@@ -89,7 +89,7 @@ class FragmentMetadata:
                 f"fragment {self.id}: this version of glaive does not commit data overlays"
             )
         files: list[Any] = list(self.files)
-        wrong = [one for one in files if not isinstance(one, DataFile | stored.DataFile)]
+        wrong = [file for file in files if not isinstance(file, DataFile | stored.DataFile)]
         if wrong:
             raise OptionError(f"files of fragment {self.id}: expected DataFile, found {wrong[0]!r}")
         gone: Any = self.deletion_file
@@ -100,7 +100,7 @@ class FragmentMetadata:
         rows = f"physical_rows of fragment {self.id!r:.40}"
         return stored.Fragment(
             id=whole_number(self.id, "id of a fragment", MAX_FRAGMENT_ID),
-            files=tuple(DataFile.of(one).to_stored() for one in files),
+            files=tuple(DataFile.of(file).to_stored() for file in files),
             physical_rows=whole_number(self.physical_rows, rows, MAX_FRAGMENT_ROWS),
             deletion_file=None if gone is None else DeletionFile.of(gone).to_stored(),
             row_ids=None if ids is None else ids.inline,
@@ -132,7 +132,7 @@ class FragmentMetadata:
         return {
             "id": self.id,
             "files": [DataFile.of(file).to_json() for file in self.files],
-            "overlays": [one.to_json() for one in self.overlays],
+            "overlays": [overlay.to_json() for overlay in self.overlays],
             "physical_rows": self.physical_rows,
             "deletion_file": None if gone is None else DeletionFile.of(gone).asdict(),
             "row_id_meta": None if ids is None else ids.asdict(),
@@ -202,4 +202,4 @@ def checked_fragments(given: Any, what: str) -> list[FragmentMetadata]:
 
 def stored_fragments(given: Iterable[Any], what: str) -> tuple[stored.Fragment, ...]:
     """Fragments that users made, as manifests have them; errors as :func:`checked_fragments`."""
-    return tuple(one.to_stored() for one in checked_fragments(given, what))
+    return tuple(fragment.to_stored() for fragment in checked_fragments(given, what))

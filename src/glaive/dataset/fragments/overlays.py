@@ -44,7 +44,9 @@ class DataOverlayFile:
         """As values that JSON has."""
         return {
             "data_file": self.data_file.to_json(),
-            "offsets": [one if isinstance(one, int) else sorted(one) for one in self.offsets],
+            "offsets": [
+                offset if isinstance(offset, int) else sorted(offset) for offset in self.offsets
+            ],
             "committed_version": self.committed_version,
         }
 
@@ -52,7 +54,7 @@ class DataOverlayFile:
 def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOverlayFile:
     """An overlay that was read; ``file`` is that of the message."""
     if message.WhichOneof("coverage") == "field_coverage":
-        rows: Any = [_rows(one) for one in message.field_coverage.bitmaps]
+        rows: Any = [_rows(bitmap) for bitmap in message.field_coverage.bitmaps]
     else:
         rows = _rows(message.shared_offset_bitmap)
     return DataOverlayFile(file, rows, message.committed_version)

@@ -103,7 +103,7 @@ class MergeClauses:
 
 def primary_key(schema: LanceSchema) -> tuple[str, ...]:
     """Columns that the dataset declares as its primary key, in their order there."""
-    declared = [one for one in schema.fields if _flag(one.metadata.get(_PRIMARY_KEY))]
+    declared = [field for field in schema.fields if _flag(field.metadata.get(_PRIMARY_KEY))]
     declared.sort(key=lambda one: int(one.metadata.get(_POSITION, b"0")))
     return tuple(one.name for one in declared)
 

@@ -228,7 +228,9 @@ class _Structs(KeyValues):
             for one, column in zip(array.type, array.flatten(), strict=True)
         ]
         nothing = np.zeros(len(array), np.int64), 1
-        self._combined = Combined([nothing, *[(one.codes, one.size) for one in self._members]])
+        self._combined = Combined(
+            [nothing, *[(member.codes, member.size) for member in self._members]]
+        )
         return self._combined.codes
 
     def _look_up(self, array: Any) -> Int64s:

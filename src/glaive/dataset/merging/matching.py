@@ -42,12 +42,12 @@ class SourceKeys:
         self.columns = tuple(columns)
         self.rows = len(columns[0])
         self.values = [key_values(name, one) for name, one in zip(names, columns, strict=True)]
-        self._combined = Combined([(one.codes, one.size) for one in self.values])
+        self._combined = Combined([(value.codes, value.size) for value in self.values])
 
     @cached_property
     def first_rows(self) -> Int64s:
         """For each source row the first one with its key; -1 where it has a null."""
-        return self._without_nulls(self._combined.codes, [one.codes for one in self.values])
+        return self._without_nulls(self._combined.codes, [value.codes for value in self.values])
 
     @cached_property
     def repeated(self) -> NDArray[np.bool_]:

@@ -72,7 +72,7 @@ def _lists(new: Any, old: Any, name: str) -> Any:
     counts = [pc.fill_null(pc.list_value_length(one), 0) for one in (new, old)]
     differ = pc.index(pc.not_equal(*counts), True).as_py()
     if differ >= 0:
-        lengths = " and ".join(str(one[differ].as_py()) for one in counts)
+        lengths = " and ".join(str(count[differ].as_py()) for count in counts)
         raise SchemaError(
             f"column {name!r}: the source gives some members of structs in lists, {new.type}, and "
             f"the dataset has {old.type}. The others are kept where lists are as long as they "

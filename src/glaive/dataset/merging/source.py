@@ -16,7 +16,7 @@ __all__ = ["check_source", "read_rows"]
 def read_rows(data: object, schema: pa.Schema | None) -> pa.Table:
     """The source of a merge, in memory."""
     found, rows = read_source(data, schema)
-    pieces = [one if isinstance(one, pa.Table) else pa.Table.from_batches([one]) for one in rows]
+    pieces = [row if isinstance(row, pa.Table) else pa.Table.from_batches([row]) for row in rows]
     return pa.concat_tables(pieces) if pieces else found.empty_table()
 
 
@@ -47,11 +47,13 @@ def check_source(
             f"Columns of the dataset: {', '.join(schema.names)}"
         )
     present = LanceSchema(
-        tuple(one for one in schema.fields if one.name in source.names), schema.metadata
+        tuple(field for field in schema.fields if field.name in source.names), schema.metadata
     )
     if clauses.insert:
         missing = [
-            one.name for one in schema.fields if one.name not in source.names and not one.nullable
+            field.name
+            for field in schema.fields
+            if field.name not in source.names and not field.nullable
         ]
         if missing:
             raise SchemaError(

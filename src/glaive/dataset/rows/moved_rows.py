@@ -48,7 +48,7 @@ def write_moved(
     manifest = dataset.manifest
     options = options or WriteOptions(mode="append")
     plan = plan_write(dataset.store, manifest.schema, options, manifest)
-    written = [one for one in write_fragments(plan, rows) if one.physical_rows]
+    written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return written
     kept = np.concatenate(ids) if ids else np.empty(0, np.uint64)

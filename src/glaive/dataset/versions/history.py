@@ -21,7 +21,7 @@ def describe(manifest: Manifest) -> dict[str, Any]:
 
 def describe_all(store: ObjectStore) -> list[dict[str, Any]]:
     """All versions, oldest first, each as :func:`describe` says."""
-    return [_as_users_see_it(one) for one in describe_versions(store)]
+    return [_as_users_see_it(version) for version in describe_versions(store)]
 
 
 def _as_users_see_it(one: VersionInfo) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
         raise OptionError(f"asof: expected a datetime or text such as 2026-05-01, found {asof!r}")
     moment = moment.astimezone()
     versions = describe_versions(store)
-    before = [one.version for one in versions if one.timestamp < moment]
+    before = [version.version for version in versions if version.timestamp < moment]
     if not before:
         first = f"; the first one was made at {versions[0].timestamp}" if versions else ""
         raise VersionNotFoundError(f"no version of {store.uri} before {moment}{first}")

@@ -174,7 +174,7 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
         They are no unsigned numbers.
     """
     manifest = snapshot.manifest
-    if not any(one.name == REUSE_INDEX for one in manifest.indices):
+    if not any(index.name == REUSE_INDEX for index in manifest.indices):
         return None
     try:
         given = addresses.cast(pa.uint64())
@@ -190,7 +190,7 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
 
 def absent_index(manifest: Manifest, name: str) -> IndexNotFoundError:
     """The error of a name that no index has."""
-    known = ", ".join(sorted({one.name for one in manifest.indices})) or "none"
+    known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
         f"no index {name!r} in version {manifest.version} (in {manifest.where}). Indices: {known}"
     )
@@ -200,17 +200,17 @@ def _description(
     snapshot: Snapshot, name: str, entries: list[table_pb2.IndexMetadata]
 ) -> IndexDescription:
     manifest, first = snapshot.manifest, entries[0]
-    segments = [_segment(manifest, one) for one in entries]
-    sizes = [one.size_bytes for one in segments]
+    segments = [_segment(manifest, entry) for entry in entries]
+    sizes = [segment.size_bytes for segment in segments]
     return IndexDescription(
         name=name,
         index_type=_kind(first),
         type_url=first.index_details.type_url,
         fields=list(first.fields),
         field_names=[_path_of(manifest, one) for one in first.fields],
-        num_rows_indexed=sum(_rows(snapshot, one.fragment_ids) for one in segments),
+        num_rows_indexed=sum(_rows(snapshot, segment.fragment_ids) for segment in segments),
         segments=segments,
-        total_size_bytes=None if None in sizes else sum(one or 0 for one in sizes),
+        total_size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
     )
 
 
@@ -226,7 +226,7 @@ def _segment(manifest: Manifest, entry: table_pb2.IndexMetadata) -> IndexSegment
         index_version=entry.index_version,
         created_at=made,
         base_id=entry.base_id if entry.HasField("base_id") else None,
-        size_bytes=sum(one.size_bytes for one in entry.files) if entry.files else None,
+        size_bytes=sum(file.size_bytes for file in entry.files) if entry.files else None,
         covering_fields=list(entry.covering_fields),
     )
 

@@ -128,7 +128,7 @@ def _check_indices(snapshot: Snapshot) -> None:
     manifest = snapshot.manifest
     known = set(manifest.schema.field_ids())
     for index in manifest.indices:
-        gone = [one for one in index.fields if one not in known]
+        gone = [field for field in index.fields if field not in known]
         if gone:
             raise _wrong(
                 snapshot, f"fields of index {index.name!r}", "fields of the schema", f"{gone[0]}"

@@ -145,7 +145,7 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
     check_same_columns(rows.schema.names, schema.names)
     arrays = [_cast(rows.column(field.name), field) for field in schema]
     kind: Any = type(rows)
-    if any(isinstance(one, pa.ChunkedArray) for one in arrays):
+    if any(isinstance(array, pa.ChunkedArray) for array in arrays):
         kind = pa.Table
     made: Rows = kind.from_arrays(arrays, schema=schema)
     return made
@@ -171,7 +171,7 @@ def _cast(array: Any, field: pa.Field) -> Any:
     """The values in the type of a field; in several chunks where one does not hold them."""
     whole = isinstance(array, pa.ChunkedArray)
     chunks = array.chunks if whole else [array]
-    cast = [one for chunk in chunks for one in _cast_parts(chunk, field)]
+    cast = [cast_part for chunk in chunks for cast_part in _cast_parts(chunk, field)]
     if whole or len(cast) > 1:
         return pa.chunked_array(cast, field.type)
     return cast[0]

@@ -109,7 +109,7 @@ def _item_encoding(
         level = wanted.dict_values_compression_level
         candidates.append(General(scheme, candidates[0], level))
     counts = np.array([items.count], np.int64)
-    sizes = [len(one.encode_blocks(items, counts).data) for one in candidates]
+    sizes = [len(candidate.encode_blocks(items, counts).data) for candidate in candidates]
     best = sizes.index(min(sizes))
     return sizes[best], candidates[best]
 

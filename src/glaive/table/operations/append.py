@@ -50,7 +50,9 @@ class Append(TableOperation):
 
     def to_wire(self) -> Any:
         """Make the wire message."""
-        return table_pb2.Transaction.Append(fragments=[one.to_wire() for one in self.fragments])
+        return table_pb2.Transaction.Append(
+            fragments=[fragment.to_wire() for fragment in self.fragments]
+        )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Replacing everything and unknown changes conflict; the rest goes together."""

@@ -103,7 +103,7 @@ class Clone(TableOperation):
             wire.branch = self.branch_name
         if not self.shallow:
             return self._copied(older, wire)
-        taken = {one.id for one in wire.base_paths}
+        taken = {base_path.id for base_path in wire.base_paths}
         number = next(one for one in range(len(taken) + 1) if one not in taken)
         source = wire.base_paths.add(id=number, is_dataset_root=True, path=self.ref_path)
         if self.ref_name is not None:
@@ -129,7 +129,11 @@ class Clone(TableOperation):
     def _copied(self, older: Manifest, wire: table_pb2.ManifestOutline) -> Draft:
         """All files belong to the new dataset, but for values of blobs that lie elsewhere."""
         has_blobs = any(map(has_blobs_v2, older.schema.fields))
-        kept = [one for one in older.wire.base_paths if has_blobs and not one.is_dataset_root]
+        kept = [
+            base_path
+            for base_path in older.wire.base_paths
+            if has_blobs and not base_path.is_dataset_root
+        ]
         del wire.base_paths[:]
         wire.base_paths.extend(kept)
         for at in range(older.num_fragments):

@@ -106,9 +106,9 @@ class CreateIndex(TableOperation):
     ) -> Self | Conflict:
         """New indices do not cover fragments whose values were replaced meanwhile."""
         new = list(self.new)
-        for one in theirs:
-            if changes_columns(one):
-                new = prune(new, changed_fragments(one), replaced_fields(one))
+        for their in theirs:
+            if changes_columns(their):
+                new = prune(new, changed_fragments(their), replaced_fields(their))
         return self if new == list(self.new) else replace(self, new=tuple(new))
 
     def apply(
@@ -121,6 +121,6 @@ class CreateIndex(TableOperation):
         """The entries of ``base`` without the removed ones, then the new ones."""
         base = needs_dataset(base, "an index is to be added")
         gone = {one.uuid.uuid for one in (*self.removed, *self.new)}
-        entries = [one for one in base.indices if one.uuid.uuid not in gone]
+        entries = [index for index in base.indices if index.uuid.uuid not in gone]
         entries += self.new
         return Draft(copy_of(base), encode_indices(entries), base.num_fragments)

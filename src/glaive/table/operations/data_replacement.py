@@ -46,7 +46,8 @@ class DataReplacement(TableOperation):
         """Read the wire message."""
         return cls(
             tuple(
-                (one.fragment_id, DataFile.from_wire(one.new_file)) for one in message.replacements
+                (replacement.fragment_id, DataFile.from_wire(replacement.new_file))
+                for replacement in message.replacements
             )
         )
 
@@ -95,7 +96,7 @@ class DataReplacement(TableOperation):
     def _same_columns(self, theirs: Operation) -> Conflict | None:
         message = theirs.to_wire()
         if theirs.wire_name == "create_index":
-            indexed = {field for one in message.new_indices for field in one.fields}
+            indexed = {field for index in message.new_indices for field in index.fields}
             both = self._fields() & indexed
             return Conflict("an index was built from the values before") if both else None
         if tightens(theirs):

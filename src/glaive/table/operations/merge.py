@@ -66,7 +66,7 @@ class Merge(TableOperation):
     def to_wire(self) -> Any:
         """Make the wire message."""
         return table_pb2.Transaction.Merge(
-            fragments=[one.to_wire() for one in self.fragments],
+            fragments=[fragment.to_wire() for fragment in self.fragments],
             schema=self.schema.to_wire(),
             schema_metadata=self.schema.metadata,
             preserves_nullability=self.preserves_nullability,

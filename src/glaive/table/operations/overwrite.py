@@ -83,7 +83,7 @@ class Overwrite(TableOperation):
     def to_wire(self) -> Any:
         """Make the wire message."""
         return table_pb2.Transaction.Overwrite(
-            fragments=[one.to_wire() for one in self.fragments],
+            fragments=[fragment.to_wire() for fragment in self.fragments],
             schema=self.schema.to_wire(),
             schema_metadata=self.schema.metadata,
             config_upsert_values=self.config,

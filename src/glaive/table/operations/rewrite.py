@@ -89,9 +89,9 @@ class Rewrite(TableOperation):
         groups = [(group.old_fragments, group.new_fragments) for group in message.groups]
         if message.old_fragments:
             groups.append((message.old_fragments, message.new_fragments))
-        for one in message.rewritten_indices:
-            check_uuid(one.old_id, "uuid of a rewritten index", "the transaction")
-            check_uuid(one.new_id, "uuid of a rewritten index", "the transaction")
+        for rewritten_index in message.rewritten_indices:
+            check_uuid(rewritten_index.old_id, "uuid of a rewritten index", "the transaction")
+            check_uuid(rewritten_index.new_id, "uuid of a rewritten index", "the transaction")
         return cls(
             groups=tuple(
                 RewriteGroup(
@@ -141,7 +141,7 @@ class Rewrite(TableOperation):
         joined = on_top(self.reuse_index, base.indices)
         if joined is not None:
             return self if joined is self.reuse_index else replace(self, reuse_index=joined)
-        if any(one.wire_name == "rewrite" for one in theirs):
+        if any(their.wire_name == "rewrite" for their in theirs):
             return Conflict("rewrite left a map of moved rows outside of the manifest")
         return self
 
@@ -183,7 +183,7 @@ class Rewrite(TableOperation):
             coverage=self.coverage,
         )
         if self.reuse_index is not None:
-            entries = [one for one in entries if one.name != self.reuse_index.name]
+            entries = [entry for entry in entries if entry.name != self.reuse_index.name]
             entries.append(self.reuse_index)
         return Draft(wire, encode_indices(entries), kept)
 
