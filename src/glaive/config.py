@@ -52,7 +52,7 @@ def _from_environment() -> Settings:
             values[field.name] = text.lower() in ("1", "true", "on")
         else:
             if not text.isdecimal():
-                raise OptionError(f"{variable}: expected a whole number ≥ 0, found {text!r}")
+                raise OptionError(f"{variable}: expected an integer ≥ 0, found {text!r}")
             values[field.name] = int(text)
     return Settings(**values)  # type: ignore[arg-type]  # checked against the fields above
 

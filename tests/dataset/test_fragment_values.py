@@ -17,7 +17,7 @@ from glaive.errors import OptionError
 from glaive.fragment import FragmentMetadata
 
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("id",), -1, "id of a fragment: expected a whole number from 0 to 4294967295, found -1"),
+    (("id",), -1, "id of a fragment: expected an integer from 0 to 4294967295, found -1"),
     (("id",), 2**32, "id of a fragment.*found 4294967296"),
     (("id",), "1", "id of a fragment"),
     (("id",), True, "id of a fragment"),

@@ -15,7 +15,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
-from glaive.kernels.keep import Gone
+from glaive.kernels.keep import DeletionMask
 from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
 from glaive.testing import force_tier
@@ -79,7 +79,7 @@ def test_numbers_without_deleted_rows(
 
 def test_packed_chunks_are_read_without_all_of_their_values(tmp_path: Path) -> None:
     column = column_of(tmp_path, pa.array(np.arange(5000)))
-    gone = Gone(np.arange(0, 4000, 7)[1:], 1, 4000)
+    gone = DeletionMask(np.arange(0, 4000, 7)[1:], 1, 4000)
     found: Any = column.read_live(1, 4001, gone)
     assert found.to_pylist() == [row for row in range(1, 4001) if row % 7 or row >= 4000]
 
@@ -88,7 +88,7 @@ def test_packed_chunks_are_read_without_all_of_their_values(tmp_path: Path) -> N
 def test_other_columns_are_left_to_the_caller(tmp_path: Path, version: str) -> None:
     texts = pa.array([f"{i * 7919 % 4001} and more" for i in range(4000)])
     column = column_of(tmp_path, texts, version)
-    assert column.read_live(0, 4000, Gone(np.array([5]), 0, 4000)) is None
+    assert column.read_live(0, 4000, DeletionMask(np.array([5]), 0, 4000)) is None
     live = LiveRows(np.arange(0, 4000, 2, dtype=np.uint32), 4000)
     expected = texts.take(pa.array(range(1, 4000, 2)))
     assert live.read(column, 0, 4000).equals(expected)

@@ -1,4 +1,4 @@
-"""Mapped files read by announced ranges."""
+"""Mapped files read by prefetched ranges."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import chunk_widths, pack_inline
-from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_inline, keep_variable
+from glaive.kernels.keep import DeletionMask, keep_bits, keep_fixed, keep_inline, keep_variable
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer
 from glaive.testing import force_tier
@@ -23,7 +23,7 @@ TIERS = ("numpy", "numba")
 
 
 @st.composite
-def gone_rows(draw: st.DrawFn) -> tuple[NDArray[np.bool_], Gone]:
+def gone_rows(draw: st.DrawFn) -> tuple[NDArray[np.bool_], DeletionMask]:
     """Which rows stay, and the same as the wrappers take it."""
     rows = draw(st.sampled_from([1, 63, 64, 65, 128, 700]))
     random = np.random.default_rng(draw(st.integers(0, 99)))
@@ -34,11 +34,11 @@ def gone_rows(draw: st.DrawFn) -> tuple[NDArray[np.bool_], Gone]:
         np.packbits(np.append(np.ones(base, np.bool_), stay), bitorder="little"),
         np.zeros(16, np.uint8),
     )
-    return stay, Gone(numbers, base, rows, bits if draw(st.booleans()) else None)
+    return stay, DeletionMask(numbers, base, rows, bits if draw(st.booleans()) else None)
 
 
 @given(case=gone_rows(), width=st.sampled_from([1, 2, 3, 4, 8, 16, 100]))
-def test_values_that_stay(case: tuple[NDArray[np.bool_], Gone], width: int) -> None:
+def test_values_that_stay(case: tuple[NDArray[np.bool_], DeletionMask], width: int) -> None:
     stay, gone = case
     values = np.random.default_rng(1).integers(0, 256, len(stay) * width).astype(np.uint8)
     expected = values.reshape(-1, width)[stay].tobytes()
@@ -48,7 +48,7 @@ def test_values_that_stay(case: tuple[NDArray[np.bool_], Gone], width: int) -> N
 
 
 @given(case=gone_rows(), begin=st.integers(0, 20))
-def test_bits_that_stay(case: tuple[NDArray[np.bool_], Gone], begin: int) -> None:
+def test_bits_that_stay(case: tuple[NDArray[np.bool_], DeletionMask], begin: int) -> None:
     stay, gone = case
     flags = np.random.default_rng(2).random(begin + len(stay)) < 0.5
     expected = flags[begin:][stay]
@@ -61,7 +61,9 @@ def test_bits_that_stay(case: tuple[NDArray[np.bool_], Gone], begin: int) -> Non
 
 
 @given(case=gone_rows(), bits=st.sampled_from([32, 64]), lead=st.integers(0, 5))
-def test_strings_that_stay(case: tuple[NDArray[np.bool_], Gone], bits: int, lead: int) -> None:
+def test_strings_that_stay(
+    case: tuple[NDArray[np.bool_], DeletionMask], bits: int, lead: int
+) -> None:
     stay, gone = case
     sizes = np.random.default_rng(3).integers(0, 150, len(stay)) % 90
     ends = lead + np.cumsum(np.append(0, sizes))
@@ -84,7 +86,7 @@ def test_damage_and_wrong_rows_are_refused(tier: Any, bits: int) -> None:
     values = as_buffer((np.arange(2000) % 100).astype(f"<u{bits // 8}"))
     raw, sizes = pack_inline(values, 2000, bits, chunk_widths(values, 2000, bits))
     data, starts, counts = as_buffer(raw), np.cumsum(sizes) - sizes, np.array([1024, 976])
-    gone = Gone(np.array([10, 20]), 0, 1990)
+    gone = DeletionMask(np.array([10, 20]), 0, 1990)
     with force_tier(tier):
         kept = keep_inline(data, starts, sizes, counts, bits, 10, gone, "a.lance")
         expected = np.delete(np.arange(10, 2000) % 100, [10, 20])
@@ -93,7 +95,7 @@ def test_damage_and_wrong_rows_are_refused(tier: Any, bits: int) -> None:
             keep_inline(data, starts, sizes + 1, counts, bits, 10, gone, "a.lance")
         with pytest.raises(ValueError, match="1990 rows from value 11"):
             keep_inline(data, starts, sizes, counts, bits, 11, gone, "a.lance")
-        wrong = Gone(np.array([20, 10]), 0, 1990)
+        wrong = DeletionMask(np.array([20, 10]), 0, 1990)
         with pytest.raises(ValueError, match="row numbers"):
             keep_inline(data, starts, sizes, counts, bits, 0, wrong, "a.lance")
 
@@ -104,18 +106,20 @@ def test_loops_do_not_write_more_rows_than_the_numbers_leave() -> None:
     every = np.full(1000 // 8 + 17, 0xFF, np.uint8)
     each = np.zeros(1, np.int64), sizes, np.array([1000])
     with force_tier("numba"), pytest.raises(ValueError, match="row numbers"):
-        keep_inline(as_buffer(raw), *each, 16, 0, Gone(np.array([3]), 0, 1000, every), "a.lance")
+        keep_inline(
+            as_buffer(raw), *each, 16, 0, DeletionMask(np.array([3]), 0, 1000, every), "a.lance"
+        )
 
 
 def test_bits_that_end_too_early_are_refused() -> None:
     with pytest.raises(ValueError, match="18 bytes for the bits 0 to 20"):
-        Gone(np.array([3]), 0, 20, np.zeros(18, np.uint8))
+        DeletionMask(np.array([3]), 0, 20, np.zeros(18, np.uint8))
 
 
 @pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("numbers", [[3, 2], [2, 2], [-1], [9], [0, 1, 2, 3, 4, 5]])
 def test_row_numbers_that_do_not_ascend_are_refused(tier: Any, numbers: list[int]) -> None:
-    gone = Gone(np.array(numbers), 0, 5)
+    gone = DeletionMask(np.array(numbers), 0, 5)
     strings = Strings(pa.py_buffer(np.arange(6, dtype="<i4").tobytes()), 32, pa.py_buffer(b"abcde"))
     with force_tier(tier):
         with pytest.raises(ValueError, match="row numbers"):

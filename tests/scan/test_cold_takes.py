@@ -11,7 +11,7 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.io.mapping import announce
+from glaive.io.mapping import prefetch
 from glaive.scan.projection import project
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
@@ -76,11 +76,11 @@ def test_what_a_take_needs_is_known(dataset: LanceDataset, columns: list[str]) -
     source = BoundProjection(snapshot, project(manifest.schema, columns))
     bound = source.fragment(1)
     rows = np.array([11_999, 0, 5, 5, 7000])
-    assert bound.announce(rows)
+    assert bound.prefetch(rows)
     again = pa.Table.from_arrays(bound.take(rows), schema=source.schema)
     assert again.equals(dataset.take((rows + ROWS).tolist(), columns))
 
 
 def test_places_that_are_not_mapped_do_no_harm() -> None:
-    announce(np.array([[4096, 100]] * 40, np.int64))
-    announce(np.empty((0, 2), np.int64))
+    prefetch(np.array([[4096, 100]] * 40, np.int64))
+    prefetch(np.empty((0, 2), np.int64))

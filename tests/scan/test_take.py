@@ -135,9 +135,9 @@ def test_a_dataset_without_rows_has_no_position(tmp_path: Path) -> None:
 def test_announced_reads_take_the_same_rows(dataset: LanceDataset) -> None:
     rows = np.random.default_rng(9).integers(0, 1100, 200)
     view = Views(dataset.snapshot).take(None)
-    announced = bind_fragment(view.snapshot, 0, view.projection, announce=True)
-    assert not announced.mapped
-    taken = pa.Table.from_arrays(announced.take(rows), schema=view.schema)
+    prefetched = bind_fragment(view.snapshot, 0, view.projection, prefetch=True)
+    assert not prefetched.mapped
+    taken = pa.Table.from_arrays(prefetched.take(rows), schema=view.schema)
     assert taken.equals(TABLE.take(pa.array(rows)))
 
 

@@ -146,7 +146,7 @@ def test_json_without_end_is_refused(name: str, text: str) -> None:
 
 
 def test_a_number_of_more_digits_than_any_count_has_is_refused() -> None:
-    with pytest.raises(OptionError, match="option version: expected a whole number"):
+    with pytest.raises(OptionError, match="option version: expected an integer"):
         from_spark({"path": "/t", "version": "9" * 5000})
 
 

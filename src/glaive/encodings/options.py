@@ -98,7 +98,7 @@ def _whole(low: int, high: int) -> _Key:
             raise ValueError(text)
         return number
 
-    return _Key(parse, f"a whole number from {low} to {high}")
+    return _Key(parse, f"an integer from {low} to {high}")
 
 
 def _share(*, above_zero: bool) -> _Key:

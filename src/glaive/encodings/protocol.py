@@ -42,7 +42,7 @@ from glaive.types import ByteRange, Where
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings21_pb2 as pb
-    from glaive.kernels.keep import Gone
+    from glaive.kernels.keep import DeletionMask
     from glaive.kernels.match import IntegerRanges
 
 __all__ = [
@@ -190,7 +190,7 @@ class ValueEncoding(ABC):
         """
         return None
 
-    def keep_mini(self, chunks: MiniChunks, low: int, gone: Gone) -> Block | None:
+    def keep_mini(self, chunks: MiniChunks, low: int, gone: DeletionMask) -> Block | None:
         """The values that stay of those from value ``low`` of the chunks on.
 
         None, the default, when they are better decoded first.
@@ -385,7 +385,7 @@ class PageReader(ABC):
         """
         return None
 
-    def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
+    def read_live(self, start: int, stop: int, gone: DeletionMask) -> Leaf | None:
         """``read`` without the rows that are gone.
 
         None, the default, when there is no quicker way than to drop them later.

@@ -56,7 +56,7 @@ class BlobOptions:
         size: object = self.pack_file_size
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
             raise OptionError(
-                f"blob_pack_file_size_threshold: expected a whole number ≥ 1, found {size!r}"
+                f"blob_pack_file_size_threshold: expected an integer ≥ 1, found {size!r}"
             )
 
 

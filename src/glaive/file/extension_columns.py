@@ -18,7 +18,7 @@ from glaive.arrow.conditions import Condition, IsNull
 from glaive.arrow.extensions import to_type
 from glaive.encodings.fetch import Fetch, chain
 from glaive.file.protocol import BoundColumn, BoundColumns, Entries, Searchable
-from glaive.kernels.keep import Gone
+from glaive.kernels.keep import DeletionMask
 from glaive.types import RowRange
 
 __all__ = ["PresentedColumn", "PresentedColumns", "present"]
@@ -71,7 +71,7 @@ class PresentedColumn(Searchable):
             return self._column.prune(condition, start, stop)
         return super().prune(condition, start, stop)
 
-    def read_live(self, start: int, stop: int, gone: Gone) -> Any:
+    def read_live(self, start: int, stop: int, gone: DeletionMask) -> Any:
         """``read`` without the rows that are gone."""
         found = self._column.read_live(start, stop, gone)
         return None if found is None else self._present(found)
@@ -120,9 +120,9 @@ class PresentedColumns:
         """The rows at these positions, one array per field."""
         return self._present(self._whole.take(rows))
 
-    def announce(self, rows: NDArray[np.int64]) -> bool:
+    def prefetch(self, rows: NDArray[np.int64]) -> bool:
         """Have the system read what a take of these rows touches."""
-        return self._whole.announce(rows)
+        return self._whole.prefetch(rows)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""

@@ -13,7 +13,7 @@ from glaive.arrow.conditions import Condition
 from glaive.encodings.fetch import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
-from glaive.kernels.keep import Gone
+from glaive.kernels.keep import DeletionMask
 from glaive.types import FormatVersion, RowRange
 
 __all__ = [
@@ -71,7 +71,7 @@ class Searchable:
         """
         return None
 
-    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+    def read_live(self, start: int, stop: int, gone: DeletionMask) -> pa.Array | None:
         """``read`` without the rows that are gone, whose numbers are those of the column.
 
         None when there is no quicker way than to drop them from what was read.
@@ -119,7 +119,7 @@ class BoundColumn(Protocol):
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
         """The parts of ``start`` to ``stop`` in which rows may pass."""
 
-    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+    def read_live(self, start: int, stop: int, gone: DeletionMask) -> pa.Array | None:
         """``read`` without the rows that are gone; see :class:`Searchable`."""
 
 
@@ -157,7 +157,7 @@ class BoundColumns(Protocol):
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these positions, in this order, repeats allowed."""
 
-    def announce(self, rows: NDArray[np.int64]) -> bool:
+    def prefetch(self, rows: NDArray[np.int64]) -> bool:
         """Have the system read what a take of these rows touches in a mapped file.
 
         False where that is only known as requests are made; then nothing was done.

@@ -153,7 +153,7 @@ class IndexFile:
             )
 
     def number(self, key: str, default: int | None = None, least: int = 0) -> int:
-        """A whole number of the metadata.
+        """An integer of the metadata.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class IndexFile:
         if text is None or not sound or int(text) < least:
             raise CorruptFileError(
                 f"metadata {key!r}",
-                expected=f"a whole number from {least} on",
+                expected=f"an integer from {least} on",
                 found=repr(text),
                 where=self.path,
             )

@@ -117,7 +117,7 @@ class MappedReader:
             return
         advise(base, ranges, advice)
 
-    def announce(self, ranges: Sequence[ByteRange]) -> None:
+    def prefetch(self, ranges: Sequence[ByteRange]) -> None:
         """Have the system read ranges, without a look whether they are in memory."""
         advise(self._mapping(), ranges, "willneed")
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from glaive.types import ByteRange
 
-__all__ = ["Advice", "advise", "announce", "is_resident", "map_file"]
+__all__ = ["Advice", "advise", "is_resident", "map_file", "prefetch"]
 
 Advice = Literal["random", "sequential", "willneed", "dontneed", "normal"]
 
@@ -113,7 +113,7 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
     _tell(places, advice)
 
 
-def announce(places: NDArray[np.int64]) -> None:
+def prefetch(places: NDArray[np.int64]) -> None:
     """Have the system read places of mapped files: ``willneed`` by address and size.
 
     They must be mapped, of any files. Shape ``(n, 2)``.

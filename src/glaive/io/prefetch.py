@@ -55,7 +55,7 @@ class PrefetchingReader:
         """Prefetch all ranges, then return a view of each."""
         buffers = self._inner.read(ranges)
         joined = coalesce(ranges, max_gap=_GAP, max_request=_AT_ONCE)
-        self._inner.announce(joined.requests)
+        self._inner.prefetch(joined.requests)
         return buffers
 
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:

@@ -153,17 +153,17 @@ def settle(options: Mapping[str, object] | None) -> dict[str, str]:
     OptionError
         A key is no text, or a value is neither text nor a number.
     """
-    settled: dict[str, str] = {}
+    plain: dict[str, str] = {}
     for key, value in (options or {}).items():
         if not isinstance(key, str):
             raise OptionError(f"storage_options: expected text as key, found {key!r}")
         if isinstance(value, bool):
-            settled[key] = "true" if value else "false"
+            plain[key] = "true" if value else "false"
         elif isinstance(value, str | int | float):
-            settled[key] = str(value)
+            plain[key] = str(value)
         else:
             raise OptionError(f"storage_options: expected text for {key!r}, found {value!r}")
-    return settled
+    return plain
 
 
 def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Connection:

@@ -20,7 +20,7 @@ from glaive.kernels.string_records import KeepVariable
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.memory import allocate, as_array, as_buffer
 
-__all__ = ["Gone", "exercise", "keep_bits", "keep_fixed", "keep_inline", "keep_variable"]
+__all__ = ["DeletionMask", "exercise", "keep_bits", "keep_fixed", "keep_inline", "keep_variable"]
 
 Int64s = NDArray[np.int64]
 
@@ -30,7 +30,7 @@ _SLACK = 64
 """Bytes that loops may write behind the last value."""
 
 
-class Gone:
+class DeletionMask:
     """Which of ``rows`` rows are gone, as numbers and as bits.
 
     Parameters
@@ -91,7 +91,7 @@ class Gone:
             raise self.not_ascending()
 
 
-def keep_fixed(values: pa.Buffer, width: int, gone: Gone) -> pa.Buffer:
+def keep_fixed(values: pa.Buffer, width: int, gone: DeletionMask) -> pa.Buffer:
     """The values of ``width`` bytes that stay.
 
     Raises
@@ -132,7 +132,7 @@ def keep_inline(
     counts: Int64s,
     word_bits: int,
     low: int,
-    gone: Gone,
+    gone: DeletionMask,
     where: object,
 ) -> pa.Buffer:
     """The words that stay of inline bit-packed chunks, the first row being value ``low``.
@@ -204,7 +204,7 @@ def keep_inline(
     return target
 
 
-def keep_bits(bits: pa.Buffer, begin: int, gone: Gone) -> pa.Buffer:
+def keep_bits(bits: pa.Buffer, begin: int, gone: DeletionMask) -> pa.Buffer:
     """The bits that stay, where the first row is bit ``begin``.
 
     Raises
@@ -232,7 +232,7 @@ def keep_bits(bits: pa.Buffer, begin: int, gone: Gone) -> pa.Buffer:
     return target
 
 
-def keep_variable(strings: Strings, gone: Gone) -> Strings:
+def keep_variable(strings: Strings, gone: DeletionMask) -> Strings:
     """The strings that stay, of at least as many as there are rows.
 
     Raises
@@ -278,7 +278,9 @@ def keep_variable(strings: Strings, gone: Gone) -> Strings:
     return Strings(offsets, bits, out)
 
 
-def _keep_variable_numpy(strings: Strings, ends: NDArray[np.signedinteger], gone: Gone) -> Strings:
+def _keep_variable_numpy(
+    strings: Strings, ends: NDArray[np.signedinteger], gone: DeletionMask
+) -> Strings:
     stay = gone.mask()
     sizes = np.diff(ends)
     if len(sizes) and (int(sizes.min()) < 0 or ends[0] < 0 or ends[-1] > strings.data.size):
@@ -291,7 +293,7 @@ def _keep_variable_numpy(strings: Strings, ends: NDArray[np.signedinteger], gone
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    gone = Gone(np.array([1]), 0, 3)
+    gone = DeletionMask(np.array([1]), 0, 3)
     keep_fixed(pa.py_buffer(bytes(24)), 8, gone)
     keep_fixed(pa.py_buffer(bytes(9)), 3, gone)
     values = as_buffer(np.arange(3, dtype="<u2"))

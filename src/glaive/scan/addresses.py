@@ -50,7 +50,7 @@ def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
     RowIndexError
         There is no such row, or it was deleted.
     OptionError
-        Something given is no whole number.
+        Something given is no integer.
     """
     wanted = positions(given)
     return _FINDERS[kind](snapshot, wanted)
@@ -138,7 +138,7 @@ def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> 
     RowIndexError
         An address is beyond the rows of its fragment.
     OptionError
-        Something given is no whole number.
+        Something given is no integer.
     """
     snapshot, wanted = view.snapshot, positions(given)
     if snapshot.manifest.uses(Feature.STABLE_ROW_IDS):

@@ -117,9 +117,9 @@ class BoundFragment:
             arrays = [column.take(rows) for column in columns]
         return arrays if self.projection.plain else self.outputs(arrays, rows)
 
-    def announce(self, rows: NDArray[np.int64]) -> bool:
+    def prefetch(self, rows: NDArray[np.int64]) -> bool:
         """Have the system read what a take of these rows touches, if that is known."""
-        return self._whole is not None and self._whole.announce(rows)
+        return self._whole is not None and self._whole.prefetch(rows)
 
     def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value, to be read with the first of ``readers``; or the arrays."""
@@ -171,9 +171,9 @@ class BoundFragment:
 
 
 def bind_fragment(
-    snapshot: Snapshot, position: int, projection: Projection, *, announce: bool = False
+    snapshot: Snapshot, position: int, projection: Projection, *, prefetch: bool = False
 ) -> BoundFragment:
-    """Open what a projection needs of a fragment; see ``Snapshot.open_file`` for ``announce``.
+    """Open what a projection needs of a fragment; see ``Snapshot.open_file`` for ``prefetch``.
 
     Raises
     ------
@@ -188,8 +188,8 @@ def bind_fragment(
         column_of = _columns(entry)
         if column_of.keys() >= projection.leaves:  # the usual case: all in one file
             if not projection.leaves:
-                snapshot.check_rows(fragment, announce=announce)
-            file = snapshot.open_file(entry, announce=announce)
+                snapshot.check_rows(fragment, prefetch=prefetch)
+            file = snapshot.open_file(entry, prefetch=prefetch)
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             columns = _with_blob_contents(snapshot, fragment, projection, all_of_it.columns)
             whole = None if projection.blob_contents else all_of_it
@@ -198,11 +198,11 @@ def bind_fragment(
             )
             bound.nbytes += all_of_it.nbytes
             return bound
-    return _bind_several(snapshot, position, projection, announce=announce)
+    return _bind_several(snapshot, position, projection, prefetch=prefetch)
 
 
 def _bind_several(
-    snapshot: Snapshot, position: int, projection: Projection, *, announce: bool
+    snapshot: Snapshot, position: int, projection: Projection, *, prefetch: bool
 ) -> BoundFragment:
     """Bind columns that are in several files, or in none."""
     fragment = snapshot.manifest.fragment(position)
@@ -229,11 +229,11 @@ def _bind_several(
     readers: list[RangeReader] = []
     for at, fields in by_file.items():
         entry = fragment.files[at]
-        reader = snapshot.open_file(entry, announce=announce)
+        reader = snapshot.open_file(entry, prefetch=prefetch)
         bound_of[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
         readers.append(reader.reader)
     if not bound_of:
-        snapshot.check_rows(fragment, announce=announce)
+        snapshot.check_rows(fragment, prefetch=prefetch)
     remaining = {at: iter(columns.columns) for at, columns in bound_of.items()}
     columns: list[BoundColumn] = []
     for field, files in zip(projection.fields, parts, strict=True):

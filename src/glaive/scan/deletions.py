@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.file.protocol import BoundColumn
-from glaive.kernels.keep import Gone, keep_bits, keep_fixed, keep_variable
+from glaive.kernels.keep import DeletionMask, keep_bits, keep_fixed, keep_variable
 from glaive.kernels.strings import Strings
 
 __all__ = ["LiveRows"]
@@ -42,7 +42,7 @@ class LiveRows:
         # deleted rows as there are entries ≤ k.
         self._before = self.deleted - np.arange(len(deleted))
         # Bits of windows, not of all rows: how many these are, only the manifest says.
-        self._windows: dict[tuple[int, int], Gone] = {}
+        self._windows: dict[tuple[int, int], DeletionMask] = {}
         self._kept = 0
 
     @property
@@ -106,7 +106,7 @@ class LiveRows:
         array = column.read_live(start, stop, gone)
         return array if array is not None else _without(column.read(start, stop), gone)
 
-    def _gone(self, start: int, stop: int) -> Gone | tuple[int, int]:
+    def _gone(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
         """What is deleted of a range, or the live part, where it is one run."""
         first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
         if first == last:
@@ -120,7 +120,7 @@ class LiveRows:
                 return start, begin
         deleted = self._windows.get((start, stop))
         if deleted is None:
-            deleted = Gone(self.deleted[first:last], start, stop - start)
+            deleted = DeletionMask(self.deleted[first:last], start, stop - start)
             deleted.bits()  # made before other threads see it
             self._kept += stop - start
             if self._kept > _MAX_KEPT_ROWS:
@@ -130,7 +130,7 @@ class LiveRows:
         return deleted
 
 
-def _without(array: Any, gone: Gone) -> pa.Array:
+def _without(array: Any, gone: DeletionMask) -> pa.Array:
     """The rows of an array that stay."""
     from glaive.encodings.arrays.binary import offset_bits
 

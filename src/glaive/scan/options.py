@@ -268,11 +268,11 @@ def _refuse(name: str, value: object) -> None:
 
 def _whole(name: str, value: object, least: int) -> int:
     try:
-        number = value.__index__()  # type: ignore[attr-defined]  # whatever is a whole number
+        number = value.__index__()  # type: ignore[attr-defined]  # whatever is an integer
     except AttributeError:
-        raise OptionError(f"{name}: expected a whole number ≥ {least}, found {value!r}") from None
+        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r}") from None
     if number < least or isinstance(value, bool):
-        raise OptionError(f"{name}: expected a whole number ≥ {least}, found {value!r}")
+        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r}")
     return int(number)
 
 

@@ -126,16 +126,16 @@ class Session:
         return Session(metadata_cache_size_bytes=APART_BYTES)
 
     def open_file(
-        self, store: ObjectStore, path: str, size: int | None, *, announce: bool
+        self, store: ObjectStore, path: str, size: int | None, *, prefetch: bool
     ) -> FileReader:
         """Open a data file, or find it opened."""
 
         def load() -> tuple[FileReader, int]:
-            place = PrefetchingStore(store) if announce else store
+            place = PrefetchingStore(store) if prefetch else store
             file = open_reader(place, path, size=size)
             return file, file.nbytes
 
-        found: FileReader = self.cache.get_or_load((store.full(path), size, announce), load)
+        found: FileReader = self.cache.get_or_load((store.full(path), size, prefetch), load)
         return found
 
     def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:

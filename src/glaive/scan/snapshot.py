@@ -101,16 +101,16 @@ class Snapshot:
 
     # ------------------------------------------------------------------ files
 
-    def open_file(self, file: DataFile, *, announce: bool = False) -> FileReader:
+    def open_file(self, file: DataFile, *, prefetch: bool = False) -> FileReader:
         """Open a data file of this version.
 
-        With ``announce`` a mapped file is read by announced ranges, which is quicker where
+        With ``prefetch`` a mapped file is read by prefetched ranges, which is quicker where
         it is not in memory.
         """
         store, path = locate_data_file(self.store, self.manifest, file)
-        return self.session.open_file(store, path, file.size, announce=announce)
+        return self.session.open_file(store, path, file.size, prefetch=prefetch)
 
-    def check_rows(self, fragment: Fragment, *, announce: bool = False) -> None:
+    def check_rows(self, fragment: Fragment, *, prefetch: bool = False) -> None:
         """See that a fragment has the rows its files have, before memory is taken for them.
 
         For those who read none of its columns; reading one makes sure of it. Opens a file of
@@ -123,7 +123,7 @@ class Snapshot:
             more than :data:`MOST_UNSEEN` rows in such fragments.
         """
         for file in fragment.files:
-            found = self.open_file(file, announce=announce).num_rows
+            found = self.open_file(file, prefetch=prefetch).num_rows
             if found != fragment.physical_rows:
                 raise CorruptFileError(
                     f"rows of fragment {fragment.id}",

@@ -51,23 +51,23 @@ _SLICED_ROWS: Final = 16
 
 
 def positions(rows: object) -> NDArray[np.int64]:
-    """Row positions from a list, range, numpy or Arrow array of whole numbers.
+    """Row positions from a list, range, numpy or Arrow array of integers.
 
     Raises
     ------
     OptionError
-        Something in it is no whole number.
+        Something in it is no integer.
     """
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         if rows.null_count:
-            raise OptionError("row positions: expected whole numbers, found a null")
+            raise OptionError("row positions: expected integers, found a null")
         rows = (
             rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
         )
     array = np.asarray(rows)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
         raise OptionError(
-            f"row positions: expected a list of whole numbers, found {array.dtype} {rows!r:.60}"
+            f"row positions: expected a list of integers, found {array.dtype} {rows!r:.60}"
         )
     if array.dtype == np.uint64 and len(array):
         _check_size(int(array.max()))

@@ -60,7 +60,7 @@ class BoundProjection:
             return bound
         prefetching: BoundFragment | None = self._cache.get((self._token, position, True))
         if prefetching is None:
-            if bound.announce(rows):
+            if bound.prefetch(rows):
                 return bound
             prefetching = self._bind(position, prefetch=True)
         prefetching.expect("random")
@@ -74,7 +74,7 @@ class BoundProjection:
         return True
 
     def _bind(self, position: int, *, prefetch: bool) -> BoundFragment:
-        bound = bind_fragment(self.snapshot, position, self.projection, announce=prefetch)
+        bound = bind_fragment(self.snapshot, position, self.projection, prefetch=prefetch)
         self._cache.put((self._token, position, prefetch), bound, bound.nbytes)
         return bound
 

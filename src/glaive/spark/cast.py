@@ -128,7 +128,7 @@ class _Caster:
             ],
             fields=[kind.key_field, kind.item_field],
         )
-        return _with_children(array, kind, self.narrowed(offsets, np.int32), entries)
+        return _with_children(array, kind, self.narrow(offsets, np.int32), entries)
 
     def list(self, array: Any, kind: Any) -> pa.Array:
         if pa.types.is_fixed_size_list(array.type):
@@ -140,10 +140,10 @@ class _Caster:
             values = array.values.slice(first, last - first)
         width = np.int64 if pa.types.is_large_list(kind) else np.int32
         return _with_children(
-            array, kind, self.narrowed(offsets, width), self.field(values, kind.value_field)
+            array, kind, self.narrow(offsets, width), self.field(values, kind.value_field)
         )
 
-    def narrowed(self, offsets: np.ndarray, width: type[np.signedinteger]) -> np.ndarray:
+    def narrow(self, offsets: np.ndarray, width: type[np.signedinteger]) -> np.ndarray:
         if width is np.int32 and len(offsets) and int(offsets[-1]) > INT32_MAX:
             raise SchemaError(
                 f"column {self.column!r}: {int(offsets[-1]):,} list items in one batch, at most "

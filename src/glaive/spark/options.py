@@ -210,7 +210,7 @@ def _uri(options: Mapping[str, str]) -> str:
 def _count(name: str, text: str) -> int:
     digits = text.strip()
     if not (digits.isdecimal() and len(digits) < 20 and int(digits)):
-        raise OptionError(f"option {name}: expected a whole number above 0, found {text!r}")
+        raise OptionError(f"option {name}: expected an integer above 0, found {text!r}")
     return int(text)
 
 

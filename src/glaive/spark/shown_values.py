@@ -3,7 +3,7 @@
 Where a stored type is not Spark's own, a column is shown converted: milliseconds as
 microseconds, nanoseconds cut to microseconds, ``uint64`` as a decimal. All of these keep the
 order, so that a comparison with what is shown is one with a range of what is stored, found
-here in whole numbers: units of time, days, digits of a decimal.
+here in integers: units of time, days, digits of a decimal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A column whose stored values are whole numbers, in the order in which Spark shows them.
+    """A column whose stored values are integers, in the order in which Spark shows them.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Ordered:
 
 
 def ordered(kind: Any) -> Ordered | None:
-    """What to know of a stored type to compare it; None for types not stored as whole numbers."""
+    """What to know of a stored type to compare it; None for types not stored as integers."""
     types = pa.types
     if types.is_integer(kind):
         least = 0 if types.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))

@@ -14,7 +14,7 @@ from glaive.format.paths import manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.dictionaries import embed_dictionaries
-from glaive.table.finish_manifest import stamp
+from glaive.table.finish_manifest import finish
 from glaive.table.operations.clone import Clone
 from glaive.table.protocol import CommitOptions
 from glaive.table.put_manifest import put_manifest
@@ -41,7 +41,7 @@ def begin_clone(
     transaction = Transaction(read_version=manifest.version, operation=clone)
     encoded = transaction.encode()
     draft = clone.apply(None, manifest.version, CommitOptions(), manifest)
-    stamp(draft, manifest.version)
+    finish(draft, manifest.version)
     draft.wire.transaction_file = transaction.file_name
     target.put(transaction_path(transaction.file_name), [encoded])
     pieces = encode_manifest(

@@ -37,7 +37,7 @@ from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
-from glaive.table.finish_manifest import stamp
+from glaive.table.finish_manifest import finish
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.manifest_cache import MANIFESTS
@@ -206,7 +206,7 @@ class _Commit:
         if self.options.detached:
             version = secrets.randbits(64) | DETACHED
         carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
-        return draft, stamp(draft, version, carried=carried)
+        return draft, finish(draft, version, carried=carried)
 
     def _hidden_lineage(self, base: Manifest, fragment_id: int) -> HiddenLineage:
         fragment = base.fragment(base.position_of(fragment_id))

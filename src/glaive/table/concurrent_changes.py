@@ -16,11 +16,11 @@ __all__ = [
     "changed_fragments",
     "changes_columns",
     "conflict_on",
+    "makes_non_nullable",
     "overlap",
     "removed_fragments",
     "replaced_fields",
     "sets_metadata",
-    "tightens",
     "unknown",
 ]
 
@@ -99,7 +99,7 @@ def sets_metadata(theirs: Operation) -> bool:
     )
 
 
-def tightens(theirs: Operation) -> bool:
+def makes_non_nullable(theirs: Operation) -> bool:
     """Whether a column may have been made to refuse nulls."""
     if theirs.wire_name not in ("merge", "project"):
         return False

@@ -11,14 +11,14 @@ from glaive.format.manifest import WRITER
 from glaive.table.index_coverage import has_covering_fields
 from glaive.table.protocol import Draft
 
-__all__ = ["stamp"]
+__all__ = ["finish"]
 
 _DELETED: Final = int(Feature.DELETION_FILES)
 _SPILLED: Final = int(Feature.SPILLED_ROW_LINEAGE)
 """Flags that fragments ask for."""
 
 
-def stamp(draft: Draft, version: int, *, carried: int = 0) -> bool:
+def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
     """Complete a draft, but for the name of its transaction.
 
     ``carried`` are the reader flags of the version whose first fragments were kept: those

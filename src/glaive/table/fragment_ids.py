@@ -35,11 +35,11 @@ __all__ = [
     "copy_of",
     "drop_dead_files",
     "edit_fragments",
+    "final_fragments",
     "mark_changed",
     "mark_file_versions",
     "new_fragments",
     "put_fragments",
-    "settled",
 ]
 
 _LEGACY: Final = FormatVersion(0, 1)
@@ -308,7 +308,7 @@ def check_mixing(version: FormatVersion, found: Iterable[FormatVersion]) -> None
             )
 
 
-def settled(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:
+def final_fragments(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:
     """Messages of changed fragments by id, without files that the schema has no field of."""
     live = frozenset(base.schema.field_ids())
     found = {}

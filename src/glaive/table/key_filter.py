@@ -56,7 +56,7 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
     Returns
     -------
     numpy.ndarray or None
-        None for keys that are not hashed: whole numbers of 32 and 64 bits, text and binary
+        None for keys that are not hashed: integers of 32 and 64 bits, text and binary
         are, nulls are not.
     """
     import pyarrow.compute as pc
@@ -84,7 +84,7 @@ def _is_hashed(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: Any) -> NDArray[np.uint64]:
-    """Whole numbers of any width as words of 64 bits."""
+    """Integers of any width as words of 64 bits."""
     signed = pa.types.is_signed_integer(column.type)
     words: NDArray[Any] = column.cast(pa.int64() if signed else pa.uint64()).to_numpy()
     return words.view(np.uint64)

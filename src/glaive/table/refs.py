@@ -170,7 +170,7 @@ def whole_number(content: Mapping[str, Any], key: str, where: str) -> int:
     """A number below 2^64 that has to be there."""
     found = content.get(key)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**64:
-        raise damaged(f"{key} of a reference", "a whole number below 2^64", found, where)
+        raise damaged(f"{key} of a reference", "an integer below 2^64", found, where)
     return found
 
 

@@ -150,7 +150,7 @@ class DatasetOptimizer:
         Raises
         ------
         OptionError
-            It has other keys, or values that are no whole numbers.
+            It has other keys, or values that are no integers.
         """
         from glaive.dataset.metadata import set_config
         from glaive.dataset.writing.options import WriteOptions

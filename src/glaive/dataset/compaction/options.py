@@ -80,7 +80,7 @@ class CompactionOptions:
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r}")
         if not 0 <= self.materialize_deletions_threshold <= 1:
             raise OptionError(
                 "materialize_deletions_threshold: expected a share from 0 to 1, found "

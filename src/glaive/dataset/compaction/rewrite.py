@@ -84,14 +84,16 @@ def rewrite(
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     # Writers of such pages take text with the dictionaries that it was read with.
-    coded = getattr(plan.profile, "pages", None) == "layouts"
-    pieces = make_query(Views(dataset.snapshot), reading).tables(keep_dictionaries=coded)
+    keep_dictionaries = getattr(plan.profile, "pages", None) == "layouts"
+    pieces = make_query(Views(dataset.snapshot), reading).tables(
+        keep_dictionaries=keep_dictionaries
+    )
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # told before the rows are written
         for one in old:
             dataset.snapshot.check_rows(one)
             check_at_once(one.physical_rows, manifest.where)
-    new = write_fragments(plan, _together(pieces), coded=coded)
+    new = write_fragments(plan, _together(pieces), keep_dictionaries=keep_dictionaries)
     new = [one for one in new if one.physical_rows]
     if stable:
         new = _with_lineage(dataset, old, new)

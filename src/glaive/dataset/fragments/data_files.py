@@ -34,7 +34,7 @@ def whole_number(value: object, what: str, most: int, least: int = 0) -> int:
     number = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
     if number is None or not least <= number <= most:
         raise OptionError(
-            f"{what}: expected a whole number from {least} to {most}, found {value!r:.60}"
+            f"{what}: expected an integer from {least} to {most}, found {value!r:.60}"
         )
     return number
 

@@ -190,7 +190,7 @@ def _numbers(given: Any) -> NDArray[np.uint64]:
             raise OptionError(f"row_ids: expected no nulls, found {array.null_count}")
         ids: NDArray[np.uint64] = array.cast(pa.uint64()).to_numpy(zero_copy_only=False)
     except (OverflowError, TypeError, pa.ArrowException) as error:
-        raise OptionError(f"row_ids: expected whole numbers ≥ 0 ({error})") from error
+        raise OptionError(f"row_ids: expected integers ≥ 0 ({error})") from error
     ordered = np.sort(ids)
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(again):

@@ -17,7 +17,7 @@ __all__ = ["write_fragments"]
 
 
 def write_fragments(
-    plan: WritePlan, rows: Iterable[Rows], *, coded: bool = False
+    plan: WritePlan, rows: Iterable[Rows], *, keep_dictionaries: bool = False
 ) -> list[Fragment]:
     """Write rows into as many files as needed; one fragment each, without an id yet.
 
@@ -27,7 +27,7 @@ def write_fragments(
         Columns, places, limits and encodings.
     rows
         Pieces whose columns fit those of the plan by name, in any order.
-    coded
+    keep_dictionaries
         Whether text may come with a dictionary, as :meth:`glaive.scan.query.Query.tables` gives it.
 
     Raises
@@ -46,7 +46,7 @@ def write_fragments(
     roll = RollingWriter(plan)
     try:
         for piece in rows:
-            fitted = piece if coded and _fits(piece, arrow) else conform(piece, arrow)
+            fitted = piece if keep_dictionaries and _fits(piece, arrow) else conform(piece, arrow)
             check_members(fitted, plan.schema)
             roll.write(fitted)
         roll.close()

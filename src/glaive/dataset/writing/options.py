@@ -106,7 +106,7 @@ class WriteOptions:
             if value is None and name in ("max_page_bytes", "data_cache_bytes"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise OptionError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r}")
 
     def page_bytes(self, columns: int) -> int | None:
         """Bytes of values in a page of one of so many columns; ``None`` where nothing is said."""
@@ -120,7 +120,7 @@ class WriteOptions:
         Raises
         ------
         OptionError
-            It has other keys, or values that are no whole numbers.
+            It has other keys, or values that are no integers.
         """
         given = dict(self.auto_cleanup or {})
         config = {}
@@ -133,7 +133,7 @@ class WriteOptions:
             value = given.pop(name)
             if not isinstance(value, int) or value < (name == "interval"):
                 raise OptionError(
-                    f"auto_cleanup_options: expected a whole number for {name!r}, found {value!r}"
+                    f"auto_cleanup_options: expected an integer for {name!r}, found {value!r}"
                 )
             config[key] = f"{value}{unit}"
         if given:

@@ -1,6 +1,6 @@
 """Statistics of pages: how many nulls, and bounds of the values.
 
-Bounds need not be attained. Where a page has no value to go by, whole numbers, booleans and
+Bounds need not be attained. Where a page has no value to go by, integers, booleans and
 decimals get the least and the greatest of their type, floats the infinities, and byte strings
 null, which means unknown. Floats leave NaN aside and bound zero by -0.0 and +0.0.
 

@@ -26,7 +26,7 @@ from glaive.encodings.predicate import (
 from glaive.encodings.protocol import MiniChunks
 from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
-from glaive.kernels.keep import Gone, keep_bits
+from glaive.kernels.keep import DeletionMask, keep_bits
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_pieces, test_of_flags
 from glaive.types import Where
@@ -130,7 +130,7 @@ def keep_in_chunks(
     small: Loaded,
     data: pa.Buffer,
     rows: tuple[int, int],
-    gone: Gone,
+    gone: DeletionMask,
     where: Where,
 ) -> Leaf | None:
     """The rows of a range that stay, in a page without lists; parameters as for finding.

@@ -24,7 +24,7 @@ from glaive.encodings.miniblock.lists import ListReader
 from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
-from glaive.kernels.keep import Gone
+from glaive.kernels.keep import DeletionMask
 from glaive.kernels.list_levels import Located, locate_rows
 from glaive.types import ByteRange, Where
 
@@ -135,7 +135,7 @@ class MiniBlockReader(PageReader):
         small, rows = self.opened(at_hand), (start, stop)
         return find_in_chunks(layout, small, at_hand[1], rows, predicate, self.page.where)
 
-    def read_live(self, start: int, stop: int, gone: Gone) -> Leaf | None:
+    def read_live(self, start: int, stop: int, gone: DeletionMask) -> Leaf | None:
         """Decode the chunks of a mapped page without lists, and copy what stays of each."""
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:

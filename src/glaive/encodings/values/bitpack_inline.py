@@ -36,7 +36,7 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_one,
 )
-from glaive.kernels.keep import Gone, keep_inline
+from glaive.kernels.keep import DeletionMask, keep_inline
 from glaive.kernels.match import IntegerRanges, match_inline
 from glaive.memory import as_array, as_buffer
 from glaive.types import Where
@@ -105,7 +105,7 @@ class InlineBitpacking(ValueEncoding):
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         return match_inline(chunks.data, starts, sizes, chunks.counts, test, chunks.where)
 
-    def keep_mini(self, chunks: MiniChunks, low: int, gone: Gone) -> FixedWidth:
+    def keep_mini(self, chunks: MiniChunks, low: int, gone: DeletionMask) -> FixedWidth:
         """Unpack one chunk after the other, and copy what stays."""
         starts, sizes, counts = chunks.starts[0], chunks.sizes[0], chunks.counts
         kept = keep_inline(chunks.data, starts, sizes, counts, self.bits, low, gone, chunks.where)

@@ -171,7 +171,7 @@ class LegacyColumns:
         """The rows at these positions, one array per field."""
         return drive(self._reader, self.plan_take(rows))
 
-    def announce(self, rows: Int64s) -> bool:
+    def prefetch(self, rows: Int64s) -> bool:
         """Nothing is known before it is read."""
         return False
 

@@ -58,7 +58,7 @@ def _reason(one: Field) -> tuple[str, str] | None:
     if pa.types.is_dictionary(kind):
         values: Any = kind.value_type
         if not (pa.types.is_integer(values) or _is_bytes(values)):
-            return "2.0", "dictionaries are of strings, binary or whole numbers there"
+            return "2.0", "dictionaries are of strings, binary or integers there"
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width == 0:
         return "2.1", "values need at least one byte"
     return _fixed_list_reason(kind)

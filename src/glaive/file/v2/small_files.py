@@ -109,7 +109,7 @@ def read_small_files(
     fields: Sequence[Field],
     column_of: Mapping[int, int],
     *,
-    coded: bool = False,
+    keep_dictionaries: bool = False,
 ) -> list[list[pa.Array]]:
     """Read whole columns of files that have the same columns.
 
@@ -117,7 +117,7 @@ def read_small_files(
     ----------
     fields, column_of
         As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
-    coded
+    keep_dictionaries
         Whether text keeps the dictionaries of its pages, joined to one; see
         :mod:`glaive.file.v2.dictionary_passthrough`.
 
@@ -136,7 +136,7 @@ def read_small_files(
         columns = (column for column in column_of.values() if column >= 0)
         batch.pages(min(columns, default=None))
     nodes = [column_tree(field, column_of) for field in fields]
-    return gather(partial(batch.read, coded=coded), nodes)
+    return gather(partial(batch.read, keep_dictionaries=keep_dictionaries), nodes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -234,10 +234,10 @@ class SmallBatch:
             raise BulkReadError("a footer is damaged or of another format")
         return cls(raw, np.array(bases), np.array(rows), footers)
 
-    def read(self, node: Node, *, coded: bool = False) -> list[pa.Array]:
-        """A top-level field of all files; ``coded`` as for :func:`read_small_files`."""
+    def read(self, node: Node, *, keep_dictionaries: bool = False) -> list[pa.Array]:
+        """A top-level field of all files; ``keep_dictionaries`` as for :func:`read_small_files`."""
         if not node.children:
-            return self._flat(node, coded=coded)
+            return self._flat(node, keep_dictionaries=keep_dictionaries)
         leaves = [self.column(leaf) for leaf in node.leaves()]
         self._check_capacity(leaves)
         values = []
@@ -246,18 +246,20 @@ class SmallBatch:
             values.append(unshred(node, alone, rows, _WHERE))
         return values
 
-    def _flat(self, node: Node, *, coded: bool) -> list[pa.Array]:
+    def _flat(self, node: Node, *, keep_dictionaries: bool) -> list[pa.Array]:
         """A field without lists and structs: runs of pages, then those that are read alone."""
         pages, which = self.column(node)
         # The items of dictionaries stay apart where they are part of the result.
         runs, alone = self.runs(pages, which, apart=has_dictionary(node.type))
         all_of_it = len(runs) == 1 and not len(alone)
-        if not (coded and can_pass_through(node.type) and all_of_it):
+        if not (keep_dictionaries and can_pass_through(node.type) and all_of_it):
             self._check_capacity([(pages, which)])
         values: list[Any] = [None] * len(which)
         for files, run in runs:
             leaf = at_hand(run.read(0, run.rows))
-            array = dictionary_array(node, leaf, _WHERE) if coded and all_of_it else None
+            array = (
+                dictionary_array(node, leaf, _WHERE) if keep_dictionaries and all_of_it else None
+            )
             if array is None:
                 array = unshred_flat(node, leaf, _WHERE)
             if all_of_it:

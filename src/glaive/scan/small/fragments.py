@@ -139,7 +139,7 @@ class SmallFragments:
         batch = read_batch(source.snapshot.store, self.files)
         columns = column_of(self.files[0])
         fields = source.projection.fields
-        return read_small_files(batch, fields, columns, coded=keep_dictionaries)
+        return read_small_files(batch, fields, columns, keep_dictionaries=keep_dictionaries)
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
         """One flag per physical row: whether it is not deleted."""

@@ -141,8 +141,8 @@ def _settled(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) 
         there = register.get(store.uri, entry.version)
         if there is not None and there.is_final:  # somebody else has finished it since
             return there.path
-        # The last step deletes the staged manifest after the entry was changed. Gone before,
-        # it can only have been removed by hand; the final one is then all there is.
+        # The last step deletes the staged manifest after the entry was changed. If it vanished
+        # earlier, it was removed by hand; the final one is then all there is.
         return final
     try:
         _finish(store, register, entry, [data])

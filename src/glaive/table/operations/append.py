@@ -12,7 +12,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import conflict_on, tightens, unknown
+from glaive.table.concurrent_changes import conflict_on, makes_non_nullable, unknown
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -60,7 +60,7 @@ class Append(TableOperation):
         if name in _COMPATIBLE:
             return None
         if name in ("merge", "project"):
-            if tightens(theirs):
+            if makes_non_nullable(theirs):
                 return Conflict(f"{name} may have made a column refuse nulls")
             return None
         if name in ("overwrite", "restore"):

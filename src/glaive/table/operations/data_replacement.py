@@ -16,10 +16,10 @@ from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import (
     changes_columns,
     conflict_on,
+    makes_non_nullable,
     overlap,
     removed_fragments,
     replaced_fields,
-    tightens,
     unknown,
 )
 from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, mark_changed
@@ -99,7 +99,7 @@ class DataReplacement(TableOperation):
             indexed = {field for index in message.new_indices for field in index.fields}
             both = self._fields() & indexed
             return Conflict("an index was built from the values before") if both else None
-        if tightens(theirs):
+        if makes_non_nullable(theirs):
             return Conflict("project may have made a column refuse nulls")
         if self._fields() - {one.id for one in message.schema} - {TOMBSTONE}:
             return conflict_on(theirs, "dropped a column that was to be replaced")

@@ -14,7 +14,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import changes_columns, conflict_on, overlap, unknown
-from glaive.table.fragment_ids import copy_of, edit_fragments, settled
+from glaive.table.fragment_ids import copy_of, edit_fragments, final_fragments
 from glaive.table.merge_deletions import rebase_deletions, shared_deletions
 from glaive.table.protocol import (
     CommitOptions,
@@ -134,6 +134,6 @@ class Delete(TableOperation):
         """The fragments of ``base`` with the new deletion files, without those that are gone."""
         base = needs_dataset(base, "rows are to be deleted")
         wire = copy_of(base)
-        replaced = settled(base, self.updated)
+        replaced = final_fragments(base, self.updated)
         kept = edit_fragments(base, wire, replaced=replaced, removed=self.removed)
         return Draft(wire, base.index_section, kept)

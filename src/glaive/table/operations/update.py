@@ -20,14 +20,20 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.table.bitmaps import offsets_of
-from glaive.table.concurrent_changes import changes_columns, conflict_on, overlap, tightens, unknown
+from glaive.table.concurrent_changes import (
+    changes_columns,
+    conflict_on,
+    makes_non_nullable,
+    overlap,
+    unknown,
+)
 from glaive.table.fragment_ids import (
     copy_of,
     edit_fragments,
+    final_fragments,
     mark_changed,
     mark_file_versions,
     new_fragments,
-    settled,
 )
 from glaive.table.index_coverage import encode_indices, follow_moved, prune
 from glaive.table.key_filter import may_share_keys
@@ -201,7 +207,7 @@ class Update(TableOperation):
         return None
 
     def _projected(self, theirs: Operation) -> Conflict | None:
-        if tightens(theirs):
+        if makes_non_nullable(theirs):
             return Conflict("project may have made a column refuse nulls")
         gone = set(self.fields_modified) - {one.id for one in theirs.to_wire().schema}
         if gone:
@@ -231,7 +237,7 @@ class Update(TableOperation):
         base = needs_dataset(base, "rows are to be updated")
         wire = copy_of(base)
         mark_file_versions(wire, (*self.new, *self.updated), base.data_format)
-        replaced = settled(base, self.updated)
+        replaced = final_fragments(base, self.updated)
         entries = base.indices
         if self._in_place:
             for one in replaced.values():

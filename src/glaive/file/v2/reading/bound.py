@@ -38,7 +38,7 @@ from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.grouped import GroupedPage
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.io.store import RangeReader
-from glaive.kernels.keep import Gone
+from glaive.kernels.keep import DeletionMask
 from glaive.kernels.match import list_rows
 from glaive.types import Where
 
@@ -262,7 +262,7 @@ class FieldColumns(Searchable):
         leaf = page.read(start, stop)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
-    def read_live(self, start: int, stop: int, gone: Gone) -> pa.Array | None:
+    def read_live(self, start: int, stop: int, gone: DeletionMask) -> pa.Array | None:
         """``read`` without the rows that are gone, of one page; see ``Searchable``."""
         self._check_range(start, stop)
         if not self._flat or start == stop:
@@ -355,14 +355,14 @@ class FileColumns:
         """The rows at these positions, one array per field."""
         return drive(self._reader, self.plan_take(rows))
 
-    def announce(self, rows: NDArray[np.int64]) -> bool:
+    def prefetch(self, rows: NDArray[np.int64]) -> bool:
         """Have the system read what a take of these rows touches in a mapped file."""
         if not all(isinstance(column, FieldColumns) for column in self.columns):
             return False
-        from glaive.file.v2.announce import announce_rows
+        from glaive.file.v2.prefetch import prefetch_rows
 
         physical = [part for column in self.columns for part in column.physical]
-        return announce_rows([(part.starts, part.pages) for part in physical], rows)
+        return prefetch_rows([(part.starts, part.pages) for part in physical], rows)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""

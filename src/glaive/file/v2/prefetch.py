@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.encodings.protocol import MemoryRanges, PageReader
-from glaive.io.mapping import announce
+from glaive.io.mapping import prefetch
 
-__all__ = ["announce_rows"]
+__all__ = ["prefetch_rows"]
 
 _GAP = 16 * 1024
 """Bytes between two ranges that are read rather than asked for apart."""
 
 
-def announce_rows(
+def prefetch_rows(
     columns: Sequence[tuple[Sequence[int], Sequence[PageReader]]], rows: NDArray[np.int64]
 ) -> bool:
     """Announce what a take of these rows reads of mapped columns.
@@ -29,20 +29,20 @@ def announce_rows(
     Returns
     -------
     bool
-        Whether all of it is known; else only what opens the pages was announced.
+        Whether all of it is known; else only what opens the pages was prefetched.
     """
     rows = np.sort(rows)
     parts = [part for starts, pages in columns for part in _pages(starts, pages, rows)]
     if not parts:
         return True
-    announce(np.concatenate([page.opening_ranges() for page, _ in parts]))
+    prefetch(np.concatenate([page.opening_ranges() for page, _ in parts]))
     ranges = []
     for page, some in parts:
         taken = page.take_ranges(some)
         if taken is None:
             return False
         ranges.append(taken)
-    announce(_merged(np.concatenate(ranges)))
+    prefetch(_merged(np.concatenate(ranges)))
     return True
 
 
