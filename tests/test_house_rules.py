@@ -181,6 +181,53 @@ def test_messages_that_cannot_be_parsed_are_damage() -> None:
     assert not found, f"catch DecodeError, and raise CorruptFileError: {found}"
 
 
+# --- words --------------------------------------------------------------------------------
+
+BANNED = {
+    "anew": "rebuilt, rewritten, again",
+    "remade": "rebuilt",
+    "kin": "page signature, compatible pages",
+    "probe": "predicate",
+    "narrowed": "pruned",
+    "announce": "prefetch",
+    "announced": "prefetched",
+    "advised": "prefetched",
+    "gate": "request limiter",
+    "tightens": "makes non-nullable",
+    "unite": "merge",
+    "remake": "rebuild",
+    "door": "checked wrapper",
+    "whole number": "integer",
+    "whole numbers": "integers",
+}
+"""Words of our own for what the field has a word for, and that word. See the glossary."""
+
+RIGHT_WORDS = {("src/glaive/dataset/writing/conform.py", "narrowed")}
+"""Places where such a word is the right one."""
+
+
+def prose_and_source() -> Iterator[Path]:
+    """Return all that readers of the project read, but for tests."""
+    yield from sources()
+    yield from DOCS.rglob("*.md")
+    yield from ROOT.glob("*.md")
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_words_are_those_of_the_field(word: str) -> None:
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    found = []
+    for path in prose_and_source():
+        place = path.relative_to(ROOT).as_posix()
+        if (place, word) in RIGHT_WORDS:
+            continue
+        lines = path.read_text("utf-8").splitlines()
+        found += [
+            f"{place}:{number}" for number, line in enumerate(lines, 1) if pattern.search(line)
+        ]
+    assert not found, f"{word!r} -> {BANNED[word]}: {found}"
+
+
 # --- versions and registries --------------------------------------------------------------
 
 FORMAT_VERSION = re.compile(r"(format|file|storage)_version|major|minor|V\d_\d|FormatVersion")

@@ -19,7 +19,7 @@ _GAP = 16 * 1024
 def prefetch_rows(
     columns: Sequence[tuple[Sequence[int], Sequence[PageReader]]], rows: NDArray[np.int64]
 ) -> bool:
-    """Announce what a take of these rows reads of mapped columns.
+    """Prefetch what a take of these rows reads of mapped columns.
 
     Parameters
     ----------
