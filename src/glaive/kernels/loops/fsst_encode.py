@@ -1,4 +1,4 @@
-"""Loops that encode FSST text. Door: ``glaive.kernels.fsst``.
+"""Loops that encode FSST text. Checked wrapper: ``glaive.kernels.fsst``.
 
 The tables of an encoder are 1024 words, then 1024 slots of 64 bits, then entries of 32 bits:
 65536 by the next two bytes, 256 by the last byte of a value.

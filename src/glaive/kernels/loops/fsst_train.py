@@ -1,4 +1,4 @@
-"""Loop that finds FSST symbols. Door: ``glaive.kernels.fsst_train``.
+"""Loop that finds FSST symbols. Checked wrapper: ``glaive.kernels.fsst_train``.
 
 A *step* is what one piece of text is encoded as: below 256 a literal byte, from 256 on the
 symbol of a code. All tables lie in one block of memory that begins as zeros.
