@@ -206,7 +206,8 @@ def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
     """The newest version of a directory with V2 names: neither sorted nor looked at."""
-    names = store.names(VERSIONS)
+    # Beside a register a directory is listed with sizes: nothing else tells what is unfinished.
+    names = store.names(VERSIONS) if register_of(store) is None else None
     if names is None:
         return None
     first = min(names, default="")
