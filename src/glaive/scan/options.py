@@ -1,4 +1,4 @@
-"""What a scan can be told, checked once and kept as one value."""
+"""The options of a scan, checked once and kept as one value."""
 
 from __future__ import annotations
 

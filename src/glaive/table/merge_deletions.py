@@ -28,7 +28,7 @@ def shared_deletions(
 ) -> frozenset[int]:
     """Fragments of which both delete rows, if it is known of all of them which.
 
-    None where another writer's change cannot be united with this one's: it removed a fragment,
+    None where another writer's change cannot be merged with this one: it removed a fragment,
     or this one does, or changed columns.
     """
     if theirs.wire_name not in ("delete", "update") or changes_columns(theirs):

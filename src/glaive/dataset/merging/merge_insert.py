@@ -22,7 +22,7 @@ __all__ = ["MergeInsertBuilder"]
 
 
 class MergeInsertBuilder:
-    """Says what a merge does; :meth:`execute` carries it out. Made by ``merge_insert``."""
+    """The clauses of a merge; :meth:`execute` carries it out. Returned by ``merge_insert``."""
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str] | None = None) -> None:
         self._dataset = dataset
