@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from glaive.errors import CorruptFileError
-from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
+from glaive.format.limits import (
+    MAX_FRAGMENT_ID,
+    MAX_FRAGMENT_ROWS,
+    check_file_name,
+    is_file_name,
+)
+from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
 
@@ -280,7 +286,7 @@ class SingleFile(NamedTuple):
     Parameters
     ----------
     path, size
-        Its name, and its bytes as the manifest says.
+        Its path below the dataset, checked, and its bytes as the manifest says.
     rows
         Physical rows of the fragment.
     has_deletions
@@ -297,15 +303,20 @@ class SingleFile(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
-        """Read the message of a fragment; None where it has not one such file up to a size."""
+        """Read the message of a fragment; None where it has not one such file up to a size.
+
+        A file whose name leads elsewhere is none either: whoever opens it says so.
+        """
         if len(wire.files) != 1:
             return None
         file = wire.files[0]
         if not 0 < file.file_size_bytes <= max_size or file.HasField("base_id"):
             return None
+        if not is_file_name(file.path):
+            return None
         version = storage_version(file.file_major_version, file.file_minor_version)
         return cls(
-            file.path,
+            data_file_path(file.path),
             file.file_size_bytes,
             wire.physical_rows,
             wire.HasField("deletion_file"),
