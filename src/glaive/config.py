@@ -12,12 +12,12 @@ __all__ = ["Settings", "settings"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What can be set from the environment.
+    """Settings from the environment.
 
     Parameters
     ----------
     kernels
-        ``GLAIVE_KERNELS``: ``auto`` (compiled loops for large inputs, numpy for small ones
+        ``GLAIVE_KERNELS``: ``auto`` (compiled kernels for large inputs, numpy for small ones
         while numba is not loaded), ``numba`` (always compiled), ``numpy`` (never) or
         ``checked`` (always compiled, with every access to memory checked: slow, for tests).
     threads

@@ -16,33 +16,34 @@ import glaive.kernels
 from glaive.kernels.warmup import warm_up
 
 
-def test_every_kernel_with_a_loop_is_exercised() -> None:
+def test_every_compiled_kernel_is_exercised() -> None:
     calls: list[tuple[int, int]] = []
     seconds = warm_up(lambda done, total: calls.append((done, total)))
-    loops = loops_behind_doors()
-    assert set(seconds) >= set(loops)
+    kernels = kernels_by_wrapper_module()
+    assert set(seconds) >= set(kernels)
     assert calls == [(done, len(seconds)) for done in range(len(seconds) + 1)]
     idle = [
-        f"{loop.__module__}.{name}"
-        for module, name in set().union(*loops.values())
-        if not (loop := getattr(module, name)).signatures
+        f"{kernel.__module__}.{name}"
+        for module, name in set().union(*kernels.values())
+        if not (kernel := getattr(module, name)).signatures
     ]
     assert idle == []
 
 
-def loops_behind_doors() -> dict[str, set[tuple[ModuleType, str]]]:
-    """Per module with wrappers, the loops that it calls and the modules they are in."""
-    found: dict[str, set[tuple[ModuleType, str]]] = {}
+def kernels_by_wrapper_module() -> dict[str, set[tuple[ModuleType, str]]]:
+    """Per module with wrappers, the compiled kernels that it calls and their modules."""
+    kernels: dict[str, set[tuple[ModuleType, str]]] = {}
     for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):
         text = path.read_text("utf-8")
         modules = [
             import_module(f"glaive.kernels.loops.{name}")
             for name in set(re.findall(r"from glaive\.kernels\.loops import (\w+)", text))
         ]
-        names = set(re.findall(r"\bloops\.(\w+)", text))
+        names = set(re.findall(r"\bcompiled\.(\w+)", text))
         if modules:
-            found[path.stem] = {(m, n) for m in modules for n in names if hasattr(m, n)}
-    return found
+            assert names, f"{path.stem} calls no kernel as compiled.name"
+            kernels[path.stem] = {(m, n) for m in modules for n in names if hasattr(m, n)}
+    return kernels
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")

@@ -1,4 +1,4 @@
-"""Dictionary blocks into the values they stand for."""
+"""Decoding dictionary blocks: indices become the items they refer to."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def expand(block: Dictionary) -> Block:
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
         if block.count == 1:
-            return _pick(items, int.from_bytes(indices.values[: indices.bits // 8], "little"))
+            return _one_item(items, int.from_bytes(indices.values[: indices.bits // 8], "little"))
         strings = Strings(items.offsets, items.offset_bits, items.data)
-        found = expand_dictionary(indices.values, indices.bits, block.count, strings)
-        return Variable(found.offsets, found.offset_bits, found.data, block.count)
+        strings = expand_dictionary(indices.values, indices.bits, block.count, strings)
+        return Variable(strings.offsets, strings.offset_bits, strings.data, block.count)
     positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
     return take_block(items, positions.astype(np.int64))
 
 
-def _pick(items: Variable, index: int) -> Variable:
-    """One item, without the arrays that many would need."""
+def _one_item(items: Variable, index: int) -> Variable:
+    """One item, without the arrays that several would need."""
     width = items.offset_bits // 8
     bounds = items.offsets.slice(index * width, 2 * width).to_pybytes()
     first, last = (int.from_bytes(bounds[at : at + width], "little") for at in (0, width))

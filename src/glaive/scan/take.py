@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import inverse_permutation, number_array
+from glaive.arrow.buffers import integer_array, inverse_permutation
 from glaive.arrow.capacity import in_parts
-from glaive.arrow.chunked import take_rows
+from glaive.arrow.chunked import take_rows, without_views
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.arrow.views import without_views
 from glaive.config import settings
 from glaive.errors import CapacityError, OptionError, RowIndexError
-from glaive.file.drive import drive_together
+from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
@@ -227,7 +226,7 @@ class _Take:
             return [[bound.take(rows)] for bound, rows in bound_rows]
         plans = ((bound.readers[0], bound.plan_take(rows)) for bound, rows in bound_rows)
         try:
-            return [drive_together(plans)]
+            return [run_fetches(plans)]
         except CapacityError as error:
             self.meter.fallback("prefetched take", "values beyond one array", error)
             return [_in_parts(bound.take, rows) for bound, rows in bound_rows]
@@ -252,7 +251,7 @@ class _Take:
 
         batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         options = pc.TakeOptions(boundscheck=False)
-        taken = pc.call_function("take", [batch, number_array(back)], options)
+        taken = pc.call_function("take", [batch, integer_array(back)], options)
         return pa.Table.from_batches([taken], table.schema)
 
 

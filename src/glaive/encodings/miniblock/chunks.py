@@ -116,15 +116,15 @@ class ChunkReader:
             data,
             starts,
             sizes,
-            level_pieces=layout.level_pieces,
-            value_pieces=layout.pieces - layout.level_pieces,
+            level_buffers=layout.level_buffers,
+            value_buffers=layout.pieces - layout.level_buffers,
             value_width=layout.value_width,
             where=self._where,
         )
 
     def pieces_of(self, headers: ChunkHeaders) -> ValuePieces:
         """The pieces that are no levels."""
-        first = self._layout.level_pieces
+        first = self._layout.level_buffers
         return ValuePieces(headers.starts[first:], headers.sizes[first:])
 
     def decode(
@@ -165,7 +165,7 @@ class ChunkReader:
     ) -> Block:
         """Value ``index`` of the one chunk with these pieces and ``count`` values."""
         layout = self._layout
-        values = pieces[layout.level_pieces :]
+        values = pieces[layout.level_buffers :]
         block = layout.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items, None)
 

@@ -32,7 +32,7 @@ from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PagePa
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.fsst_tables import FsstTables
 from glaive.errors import CorruptFileError
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
 
 __all__ = ["PageRun", "join_mapped"]
 
@@ -96,10 +96,10 @@ class PageRun(MiniBlockReader):
         """Read and check the small buffers of all pages, with one pass for each kind."""
         layout, parts, where = self.layout, self._parts, self.page.where
         data, starts, sizes = parts.data, parts.starts.T, parts.sizes.T
-        words = gather_pieces(data, starts[0], sizes[0], where)
+        words = gather_ranges(data, starts[0], sizes[0], where)
         index = dictionaries = None
         if layout.rep is not None:
-            index = gather_pieces(data, starts[-1], sizes[-1], where)
+            index = gather_ranges(data, starts[-1], sizes[-1], where)
         if layout.dictionary is not None:
             dictionaries = Dictionaries(data, starts[2], sizes[2], self._items)
         numbers = (sizes[0], sizes[-1], starts[1], sizes[1], self._entries, self._rows)

@@ -24,8 +24,8 @@ from glaive.encodings.miniblock.lists import ListReader
 from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
-from glaive.kernels.keep import DeletionMask
-from glaive.kernels.list_levels import Located, locate_rows
+from glaive.kernels.compact import DeletionMask
+from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.types import ByteRange, Where
 
 __all__ = ["ONE_REQUEST", "Dictionaries", "MiniBlockReader", "Opened", "without_chunks"]
@@ -327,7 +327,7 @@ class MiniBlockReader(PageReader):
         lists: ListReader,
         small: Opened,
         rows: NDArray[np.int64],
-        located: Located,
+        located: LocatedRows,
         order: NDArray[np.int64] | None,
         data: pa.Buffer,
         starts: NDArray[np.int64],

@@ -1,4 +1,4 @@
-"""FSST over several pages, each with symbols of its own; see :mod:`glaive.encodings.values.fsst`.
+"""FSST of joined pages with a symbol table each; see :mod:`glaive.encodings.values.fsst`.
 
 Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
@@ -18,7 +17,7 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
 from glaive.kernels.fsst_pages import decode_pages
 from glaive.kernels.symbols import SymbolTable
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
@@ -28,7 +27,7 @@ __all__ = ["FsstTables"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FsstTables(ValueEncoding):
-    """Text of pages that lie in one buffer, in order. Read only.
+    """Text of pages in one buffer, in order. Read only.
 
     Parameters
     ----------
@@ -43,16 +42,16 @@ class FsstTables(ValueEncoding):
     wire_name: ClassVar[str] = "fsst"
 
     tables: Sequence[SymbolTable]
-    starts: NDArray[np.int64]
+    starts: Int64s
     offset_bits: int
 
     @classmethod
-    def of_pages(cls, values: Sequence[ValueEncoding], starts: NDArray[np.int64]) -> FsstTables:
+    def of_pages(cls, values: Sequence[ValueEncoding], starts: Int64s) -> FsstTables:
         """Join the encodings of pages, all ``Fsst`` that :attr:`~Fsst.joins`."""
         tables = [value.table for value in values if isinstance(value, Fsst)]
         inner = getattr(values[0], "values", None)
         if len(tables) != len(values) or not isinstance(inner, Variable):
-            raise TypeError("pages of plain strings with FSST symbols are joined")
+            raise TypeError("only pages of plain strings with FSST symbols can be joined")
         return cls(tables, starts, inner.offset_bits)
 
     @classmethod
@@ -61,7 +60,7 @@ class FsstTables(ValueEncoding):
         return Fsst.from_wire(message, where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
-        """Refuse: each page has a message of its own."""
+        """Refuse: each page has its own message."""
         raise TypeError("symbols of several pages are not written")
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
