@@ -15,12 +15,12 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from glaive.config import settings
+from glaive.kernels import native
 
 __all__ = ["SMALL_WORK", "Tier", "force_tier", "use_loops"]
 
@@ -45,7 +45,7 @@ def use_loops(work: int) -> bool:
     global _small_work  # noqa: PLW0603  # a tally; a lost update only delays the switch
     if _tier != "auto":
         return _tier == "numba"
-    if work >= SMALL_WORK or "glaive.kernels.loops.memory" in sys.modules:
+    if work >= SMALL_WORK or native.is_loaded():
         return True
     _small_work += work
     return _small_work >= ENOUGH_WORK

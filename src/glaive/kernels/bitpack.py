@@ -24,6 +24,8 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
 from glaive.kernels._tier import use_loops
 from glaive.kernels.flat import join_bits
+from glaive.kernels.native import bitpack as bitpack_loops
+from glaive.kernels.native import level_bits as level_bits_loops
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -79,10 +81,8 @@ def unpack_inline(
     total = checks.total(counts, BLOCK * len(counts), where)
     target = checks.target(out, offset, total * word_bits // 8)
     if use_loops(total):
-        from glaive.kernels.loops import bitpack as loops
-
         scratch = pa.allocate_buffer(BLOCK * 8)
-        bad = loops.unpack_inline(
+        bad = bitpack_loops.unpack_inline(
             address(data), data.size, address(starts), address(sizes), address(counts),
             len(starts), word_bits, address(target), total, address(scratch),
         )  # fmt: skip
@@ -169,9 +169,7 @@ def take_inline(
     chunk, index = checks.aligned(word_bits, chunk, index)
     target = allocate(len(chunk) * word_bits // 8)
     if use_loops(len(chunk)):
-        from glaive.kernels.loops import bitpack as loops
-
-        bad = loops.take_inline(
+        bad = bitpack_loops.take_inline(
             address(data), data.size, address(starts), address(sizes), len(starts),
             address(chunk), address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
@@ -216,10 +214,8 @@ def unpack_out_of_line(
     total = int(counts.sum())
     target = checks.target(out, offset, total * word_bits // 8)
     if use_loops(total):
-        from glaive.kernels.loops import bitpack as loops
-
         scratch = pa.allocate_buffer(BLOCK * 8)
-        loops.unpack_out_of_line(
+        bitpack_loops.unpack_out_of_line(
             address(data), address(starts), address(counts), len(starts), word_bits, width,
             address(target), address(scratch),
         )  # fmt: skip
@@ -267,13 +263,11 @@ def unpack_level_bits(
         checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
         total = int(counts.sum())
     if use_loops(total):
-        from glaive.kernels.loops import level_bits as loops
-
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
         target = allocate_with_slack((total + 7) // 8, slack=24)
         nulls = np.zeros(1, np.int64)
         if form == "inline":
-            bad = loops.validity_inline(
+            bad = level_bits_loops.validity_inline(
                 address(data), data.size, address(starts), address(sizes), address(counts),
                 len(starts), address(target), total, address(nulls),
             )  # fmt: skip
@@ -282,7 +276,7 @@ def unpack_level_bits(
                     data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
                 )
         else:
-            loops.validity_out_of_line(
+            level_bits_loops.validity_out_of_line(
                 address(data), address(starts), address(counts), len(starts), width,
                 address(target), address(nulls),
             )  # fmt: skip
@@ -305,9 +299,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.ui
     checks.room(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
     if use_loops(count):
-        from glaive.kernels.loops import bitpack as loops
-
-        loops.chunk_widths(address(values), count, word_bits, address(widths))
+        bitpack_loops.chunk_widths(address(values), count, word_bits, address(widths))
     else:
         reference.chunk_widths(values, count, word_bits, widths)
     return widths
@@ -331,10 +323,8 @@ def pack_inline(
     sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word_bits // 8
     target = as_array(allocate(int(sizes.sum())))
     if use_loops(count):
-        from glaive.kernels.loops import bitpack as loops
-
         scratch = pa.allocate_buffer(BLOCK * 8)
-        loops.pack_inline(
+        bitpack_loops.pack_inline(
             address(values), count, word_bits, address(widths), address(target), address(scratch)
         )
     else:
@@ -356,10 +346,8 @@ def pack_out_of_line(
     sizes = out_of_line_sizes(counts, word_bits, width)
     target = as_array(allocate(int(sizes.sum())))
     if use_loops(int(counts.sum())):
-        from glaive.kernels.loops import bitpack as loops
-
         scratch = pa.allocate_buffer(BLOCK * 8)
-        loops.pack_out_of_line(
+        bitpack_loops.pack_out_of_line(
             address(values), address(counts), len(counts), word_bits, width, address(target),
             address(scratch),
         )  # fmt: skip

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import bytesplit as loops
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["WORD_BITS", "exercise", "join_bytes", "split_bytes", "take_bytes"]
@@ -34,8 +35,6 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np
         raise ValueError(f"chunks of {total} values out of {values.size // width}")
     out = as_array(allocate(total * width))
     if use_loops(total):
-        from glaive.kernels.loops import bytesplit as loops
-
         loops.split(address(values), address(counts), len(counts), width, address(out))
         return out
     at = _places(np.cumsum(counts) - counts, counts, width)
@@ -71,8 +70,6 @@ def join_bytes(
     total = int(counts.sum())
     target = allocate(total * width)
     if use_loops(total):
-        from glaive.kernels.loops import bytesplit as loops
-
         loops.join(
             address(data), address(starts), address(counts), len(counts), width, address(target)
         )
@@ -122,8 +119,6 @@ def take_bytes(
     wanted, width = len(chunk), word_bits // 8
     target = allocate(wanted * width)
     if use_loops(wanted):
-        from glaive.kernels.loops import bytesplit as loops
-
         bad = loops.take(
             address(data),
             address(starts),

@@ -28,6 +28,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import chunks as loops
 from glaive.memory import allocate, as_array
 from glaive.types import Where
 
@@ -95,8 +96,6 @@ def parse_headers(
     piece_starts = memory[chunks : chunks * (1 + pieces)].reshape(pieces, chunks)
     piece_sizes = memory[chunks * (1 + pieces) :].reshape(pieces, chunks)
     if use_loops(chunks * 64):
-        from glaive.kernels.loops import chunks as loops
-
         starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
         bad = loops.parse_headers(
             address(data),
@@ -182,8 +181,6 @@ def count_levels(
             where=where,
         )
     if use_loops(entries):
-        from glaive.kernels.loops import chunks as loops
-
         rep = None if rep is None else np.ascontiguousarray(rep)
         definition = None if definition is None else np.ascontiguousarray(definition)
         counted = loops.count_levels(
@@ -257,8 +254,6 @@ def find_row(rep: NDArray[np.uint16], max_rep: int, row: int) -> int:
     The number of entries, when fewer rows begin here.
     """
     if use_loops(len(rep)):
-        from glaive.kernels.loops import chunks as loops
-
         rep = np.ascontiguousarray(rep)
         return int(loops.find_row(address(rep), len(rep), max_rep, row))
     return _find_row_numpy(rep, max_rep, row)
@@ -307,8 +302,6 @@ def assemble_chunks(
     # Bytes past the last level or value are never asked for: only whole arrays are copied.
     sources = [np.ascontiguousarray(data) for data, _ in parts]
     if use_loops(out.size):
-        from glaive.kernels.loops import chunks as loops
-
         addresses = np.array([address(source) for source in sources], np.int64)
         levels = np.ascontiguousarray(levels, np.int64)
         loops.assemble(

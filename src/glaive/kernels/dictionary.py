@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glaive.errors import RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import offsets as loops
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 
@@ -48,8 +49,6 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
 
 
 def _expand_loops(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Strings) -> Strings:
-    from glaive.kernels.loops import offsets as loops
-
     count, number = len(wanted), len(ends) - 1
     sizes = np.diff(ends).astype(np.uint32)
     longest = int(sizes.max(initial=0))

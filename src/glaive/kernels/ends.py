@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import ends as loops
 from glaive.kernels.strings import MAX_32
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
@@ -85,8 +86,6 @@ def resolve_ends(stored: Words, skip: int, adjustment: int, bits: int, where: Wh
     offsets = allocate((count + 1) * (bits // 8))
     validity = allocate((count + 7) // 8)
     if use_loops(count):
-        from glaive.kernels.loops import ends as loops
-
         nulls = loops.resolve(
             address(stored[skip:]), count, start, adjustment, bits // 8,
             address(offsets), address(validity),

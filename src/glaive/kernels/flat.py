@@ -10,6 +10,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import flat as loops
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["exercise", "join_bits", "take_flat"]
@@ -53,8 +54,6 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
         )
     total = int(counts.sum())
     if use_loops(total):
-        from glaive.kernels.loops import flat as loops
-
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
         target = allocate_with_slack((total + 7) // 8, slack=24)
         loops.join_bits(
@@ -123,8 +122,6 @@ def take_flat(
         )
     target = allocate((wanted * bits + 7) // 8)
     if use_loops(wanted):
-        from glaive.kernels.loops import flat as loops
-
         at = (address(data), data.size, address(starts), address(sizes), len(starts))
         if bits == 1:
             bad = loops.take_bits(*at, address(chunk), address(index), wanted, address(target))

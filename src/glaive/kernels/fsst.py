@@ -21,6 +21,8 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import fsst as fsst_loops
+from glaive.kernels.native import fsst_encode as fsst_encode_loops
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.string_records import DecodeFsst, DecodeState, EncodeFsst
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
@@ -126,8 +128,6 @@ def _decode_loops(
     table: SymbolTable, strings: Strings, columns: Sequence[Ints], work: int, where: Where
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
-    from glaive.kernels.loops import fsst as loops
-
     width = strings.offset_bits // 8
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
     count = int(columns[4].sum())
@@ -160,7 +160,7 @@ def _decode_loops(
         state=address(state),
     )
     while True:
-        status = loops.decode(*call)
+        status = fsst_loops.decode(*call)
         if status == -1:
             size = DecodeState(*state.tolist()).size
             table.growth[:] = [size / max(work, 1)]
@@ -291,8 +291,6 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     size = int(ends[count]) - int(ends[0])
     if not use_loops(size // 8):
         return _encode_numpy(table, ends[: count + 1], bits, memoryview(data))
-    from glaive.kernels.loops import fsst_encode as loops
-
     out_bits = 64 if 2 * size > MAX_32 else bits
     if out_bits != bits:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
@@ -322,7 +320,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
             room=room,
             state=address(state),
         )
-        done = loops.encode(*call)
+        done = fsst_encode_loops.encode(*call)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
         left = int(ends[count]) - int(ends[done])

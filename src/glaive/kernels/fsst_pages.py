@@ -17,6 +17,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import use_loops
 from glaive.kernels.fsst import decode_chunks
+from glaive.kernels.native import fsst_pages as loops
 from glaive.kernels.string_records import DecodeFsstPages, DecodeState
 from glaive.kernels.strings import MAX_32, Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
@@ -66,8 +67,6 @@ def decode_pages(
     work = int((sizes - heads).sum())
     if not use_loops(work // 8):
         return _one_by_one(tables, chunks, data, (starts, sizes, counts), offset_bits, where)
-    from glaive.kernels.loops import fsst_pages as loops
-
     total = int(counts.sum())
     columns = [np.ascontiguousarray(one, np.int64) for one in (starts, heads, sizes, counts)]
     ends = np.cumsum(chunks)

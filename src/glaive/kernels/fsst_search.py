@@ -18,6 +18,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import use_loops
 from glaive.kernels.fsst import decode_chunks, encode_strings
+from glaive.kernels.native import fsst_search as loops
 from glaive.kernels.string_records import SearchFsst
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
@@ -98,8 +99,6 @@ def search_chunks(
     work = int((sizes - heads).sum())
     if not use_loops(work // 8):
         return _search_numpy(table, data, (starts, sizes, counts), offset_bits, test, where)
-    from glaive.kernels.loops import fsst_search as loops
-
     found = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MOST_CODES + longest + _SLACK)
     marks = np.empty(_MOST_CODES // 2 + 8, np.uint32)

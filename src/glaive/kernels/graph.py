@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import graph as loops
 from glaive.kernels.records import MendGraph
 
 __all__ = ["Lists", "Points", "exercise", "mend"]
@@ -87,8 +88,6 @@ def mend(
         raise ValueError(f"{len(lists.nodes)} neighbours of {len(lists.counts)} nodes")
     dimension = points.vectors.shape[1]
     if use_loops(len(nodes) * max(1, dimension)):
-        from glaive.kernels.loops import graph as loops
-
         stamps = np.zeros(len(kept), np.int32)
         scratch = np.empty((4, ROOM), np.int32)
         call = MendGraph(

@@ -16,6 +16,8 @@ from glaive.errors import SchemaError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import hashing as hashing_loops
+from glaive.kernels.native import offsets as offsets_loops
 from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
@@ -60,8 +62,6 @@ def number_strings(
     check_offsets(offsets, bits, data, count)
     if not use_loops(count):
         return _number_arrow(strings, count, most, most_bytes)
-    from glaive.kernels.loops import hashing as loops
-
     slots, hashes, firsts = _tables(count, most)
     indices = allocate(4 * count)
     call = NumberStrings(
@@ -77,7 +77,7 @@ def number_strings(
         firsts=address(firsts),
         indices=address(indices),
     )
-    number = loops.number_strings(*call)
+    number = hashing_loops.number_strings(*call)
     if number < 0:
         return None
     return NumberedStrings(indices, pick_strings(strings, firsts[:number]), number)
@@ -97,13 +97,11 @@ def number_words(values: pa.Buffer, bits: int, count: int, most: int) -> Numbere
         if number > most:
             return None
         return Numbered(_buffer(coded.indices, 1), _buffer(coded.dictionary, 1), number)
-    from glaive.kernels.loops import hashing as loops
-
     tables = _tables(count, most)
     indices = allocate(4 * count)
     source = [address(values), bits // 64, count, most]
     results = [address(array) for array in (*tables, as_array(indices))]
-    number = loops.number_words(*source, *results)
+    number = hashing_loops.number_words(*source, *results)
     if number < 0:
         return None
     rows = as_array(values, np.dtype((np.void, bits // 8)))
@@ -148,10 +146,8 @@ def copy_pieces(
     bits = 64 if total > MAX_32 else offset_bits
     offsets = allocate((len(starts) + 1) * (bits // 8))
     if use_loops(len(starts)):
-        from glaive.kernels.loops import offsets as loops
-
         out = allocate_with_slack(total, SLACK)
-        loops.gather(
+        offsets_loops.gather(
             address(data),
             data.size,
             address(starts),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import json_members as loops
 
 __all__ = ["exercise", "find_members"]
 
@@ -57,8 +58,6 @@ def find_members(
     if not use_loops(len(begin)):
         _find_numpy(raw, begin, end, key, words, places)
         return words, places
-    from glaive.kernels.loops import json_members as loops
-
     raw, wanted = np.ascontiguousarray(raw), np.frombuffer(key or b"\0", np.uint8)
     bad = loops.find_members(
         address(raw), address(begin), address(end), len(begin), address(wanted), len(key),

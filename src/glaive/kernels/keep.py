@@ -15,6 +15,7 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
+from glaive.kernels.native import keep as loops
 from glaive.kernels.records import KeepInline
 from glaive.kernels.string_records import KeepVariable
 from glaive.kernels.strings import Strings, as_offsets
@@ -105,8 +106,6 @@ def keep_fixed(values: pa.Buffer, width: int, gone: DeletionMask) -> pa.Buffer:
     if not use_loops(gone.rows):
         rows = as_array(values)[: gone.rows * width].reshape(gone.rows, width)
         return as_buffer(np.ascontiguousarray(rows[gone.mask()]).reshape(-1))
-    from glaive.kernels.loops import keep as loops
-
     target = allocate_with_slack(gone.kept * width, _SLACK)
     if width in _WORDS:
         stay, begin = gone.bits()
@@ -174,8 +173,6 @@ def keep_inline(
     if not use_loops(total):
         words = unpack_inline(data, starts, sizes, counts, word_bits, where)
         return keep_fixed(words.slice(low * width, gone.rows * width), width, gone)
-    from glaive.kernels.loops import keep as loops
-
     target = allocate_with_slack(gone.kept * width, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
     stay, begin = gone.bits()
@@ -220,8 +217,6 @@ def keep_bits(bits: pa.Buffer, begin: int, gone: DeletionMask) -> pa.Buffer:
         part = as_array(bits)[first : (begin + gone.rows + 7) // 8]
         flags = np.unpackbits(part, count=skip + gone.rows, bitorder="little")[skip:]
         return as_buffer(np.packbits(flags[gone.mask()], bitorder="little"))
-    from glaive.kernels.loops import keep as loops
-
     target = allocate_with_slack((gone.kept + 7) // 8, _SLACK)
     numbers = gone.numbers
     if loops.keep_bits(
@@ -256,8 +251,6 @@ def keep_variable(strings: Strings, gone: DeletionMask) -> Strings:
         raise ValueError(f"{room} bytes of strings in {strings.data.size}")
     if not use_loops(gone.rows):
         return _keep_variable_numpy(strings, ends, gone)
-    from glaive.kernels.loops import keep as loops
-
     offsets = allocate((gone.kept + 1) * width)
     out = allocate_with_slack(room, _SLACK)
     call = KeepVariable(

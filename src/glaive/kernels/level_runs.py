@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import level_runs as loops
 from glaive.kernels.runs import MAX_RUN, expand_runs
 from glaive.memory import as_array, as_buffer
 
@@ -51,8 +52,6 @@ def unpack_run_bits(
     values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
     runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
     if _within(data, values, lengths, runs, counts) and use_loops(total):
-        from glaive.kernels.loops import level_runs as loops
-
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
         target = allocate_with_slack((total + 7) // 8, slack=24)
         nulls = np.zeros(1, np.int64)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import levels as loops
 from glaive.kernels.records import ResolveLists
 from glaive.memory import allocate, as_array, as_buffer
 
@@ -88,8 +89,6 @@ def resolve_lists(
         next_rep = as_array(allocate(2 * entries), np.uint16)
         next_def = as_array(allocate(2 * entries), np.uint16)
     if use_loops(entries):
-        from glaive.kernels.loops import levels as loops
-
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
         bitmap = allocate_with_slack((room + 7) // 8 if null_level else 0, slack=24)
         rep = np.ascontiguousarray(rep)
@@ -174,8 +173,6 @@ def validity_from_levels(
     """
     entries = len(definition)
     if use_loops(entries):
-        from glaive.kernels.loops import levels as loops
-
         # The loop stores whole words, up to 16 bytes from the word of the last bit on.
         bitmap = allocate_with_slack((entries + 7) // 8, slack=24)
         definition = np.ascontiguousarray(definition)

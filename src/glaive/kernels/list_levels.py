@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_loops
 from glaive.kernels.chunks import most_levels
+from glaive.kernels.native import list_levels as list_levels_loops
+from glaive.kernels.native import list_rows as list_rows_loops
 from glaive.kernels.records import LevelPage, PickRows, ReadChunks, ReorderRows, packed
 from glaive.memory import allocate, as_array
 
@@ -89,13 +91,11 @@ def read_levels(
     chunks = len(starts)
     if not chunks or not use_loops(64 * chunks):
         return None
-    from glaive.kernels.loops import list_levels as loops
-
     _same_length(chunks, sizes, counts, row_starts[1:], enters)
     starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
     counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
     enters = np.ascontiguousarray(enters)
-    total = loops.count_entries(address(data), data.size, address(starts), chunks)
+    total = list_levels_loops.count_entries(address(data), data.size, address(starts), chunks)
     if not chunks <= total <= most_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
     pieces = page.value_pieces
@@ -121,7 +121,7 @@ def read_levels(
         definition=0 if definition is None else address(definition),
         room=total,
     )
-    done = loops.read_chunks(*call)
+    done = list_levels_loops.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
@@ -160,12 +160,10 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> 
     chunks, wanted = len(row_starts) - 1, len(rows)
     if not use_loops(wanted + chunks):
         return _locate_numpy(rows, row_starts, enters)
-    from glaive.kernels.loops import list_rows as loops
-
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
     ids = base + 16 * wanted
-    touched = loops.locate_rows(
+    touched = list_rows_loops.locate_rows(
         address(rows) if wanted else 0,
         wanted,
         address(row_starts),
@@ -244,8 +242,6 @@ def pick_levels(
     chunks, wanted = len(ids), len(rows)
     if not wanted or not use_loops(64 * chunks):
         return None
-    from glaive.kernels.loops import list_rows as loops
-
     _same_length(chunks, starts)
     _same_length(len(sizes), counts, row_starts[1:], enters[1:])
     _same_length(wanted, begin, last)
@@ -297,7 +293,7 @@ def pick_levels(
             positions=address(values) + 8 * (room + 1),
             room=room,
         )
-        done, seen = loops.pick_rows(*call)
+        done, seen = list_rows_loops.pick_rows(*call)
         if done < 0:
             return None
         if done <= room:
@@ -326,7 +322,7 @@ def pick_levels(
             slots_out=address(values),
             index_out=address(values) + 8 * seen,
         )
-        loops.reorder_rows(*call_again)
+        list_rows_loops.reorder_rows(*call_again)
         shift = 8 * seen
     positions = as_array(values, np.int64)
     piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
@@ -357,7 +353,7 @@ def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) ->
 
 
 def exercise() -> None:
-    """Call every wrapper once; used to warm up the compiled loops."""
+    """Call every wrapper once; used to warm up the compiled None_loops."""
     # One chunk: two rows of two entries each, their plain levels, one value piece.
     header = np.array([4, 8, 8, 4], "<u2").tobytes()
     rep = np.array([1, 0, 1, 0], "<u2").tobytes()

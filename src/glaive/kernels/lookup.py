@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import lookup as loops
 from glaive.kernels.string_records import FindTexts
 from glaive.kernels.strings import Strings, check_offsets
 from glaive.memory import as_buffer
@@ -61,8 +62,6 @@ class WordTable:
             values, first, _ = self._sorted
             at = np.minimum(np.searchsorted(values, words), len(values) - 1)
             return np.where(values[at] == words, first[at], -1)
-        from glaive.kernels.loops import lookup as loops
-
         slots, _ = self._entered
         found = np.empty(len(words), np.int64)
         bits = len(slots).bit_length() - 1
@@ -87,8 +86,6 @@ class WordTable:
         return self._made[0]
 
     def _enter(self) -> tuple[NDArray[np.uint32], Int64s]:
-        from glaive.kernels.loops import lookup as loops
-
         count = len(self.words)
         slots, bits = _slots(count)
         firsts = np.empty(count, np.int64)
@@ -133,8 +130,6 @@ class TextTable:
         check_offsets(texts.offsets, texts.offset_bits, texts.data, count)
         if not use_loops(count):
             return _index_in(_as_arrow(texts, count), _as_arrow(self.texts, self.count))
-        from glaive.kernels.loops import lookup as loops
-
         slots, hashes, _, sieve = self._entered
         found = np.empty(count, np.int64)
         if count:
@@ -159,8 +154,6 @@ class TextTable:
 
     @cached_property
     def _entered(self) -> tuple[NDArray[np.uint32], UInt64s, Int64s, NDArray[np.uint8]]:
-        from glaive.kernels.loops import lookup as loops
-
         slots, bits = _slots(self.count)
         hashes, firsts = np.empty(self.count, np.uint64), np.empty(self.count, np.int64)
         sieve = np.zeros(len(slots), np.uint8)

@@ -23,6 +23,7 @@ from glaive.kernels._tier import use_loops
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
 from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
+from glaive.kernels.native import match as loops
 from glaive.kernels.records import WordRanges, packed
 from glaive.memory import as_array, as_buffer
 
@@ -139,8 +140,6 @@ def match_inline(
     if not use_loops(total):
         words = unpack_inline(data, starts, sizes, counts, bits, where)
         return _match_numpy(as_array(words, f"<u{bits // 8}")[:total], test, where)
-    from glaive.kernels.loops import match as loops
-
     chunks = len(starts)
     target = allocate_with_slack((total + 7) // 8, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
@@ -185,8 +184,6 @@ def match_pieces(
     if not use_loops(total):
         words = join_bits(data, starts, counts * bits, where)
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
-    from glaive.kernels.loops import match as loops
-
     target, record = allocate_with_slack((total + 7) // 8, _SLACK), packed(_ranges(test))
     found = loops.match_pieces(
         address(data), address(starts), address(counts), len(starts), address(record),
@@ -202,8 +199,6 @@ def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
     _check_bits(bits, begin, count)
     if not use_loops(count):
         return int(np.count_nonzero(_flags(bits, begin, count)))
-    from glaive.kernels.loops import match as loops
-
     return int(loops.count_set(address(bits), begin, begin + count))
 
 
@@ -212,8 +207,6 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
     _check_bits(bits, begin, count)
     if not use_loops(count):
         return np.flatnonzero(_flags(bits, begin, count)) + first
-    from glaive.kernels.loops import match as loops
-
     found = np.empty(loops.count_set(address(bits), begin, begin + count), np.int64)
     if len(found):
         loops.list_set(address(bits), begin, begin + count, first, address(found))

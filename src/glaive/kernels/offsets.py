@@ -23,6 +23,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import offsets as loops
 from glaive.kernels.string_records import UnpackOffsets
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
 from glaive.memory import allocate, as_array
@@ -162,8 +163,6 @@ def _unpack(
         for column in (offset_starts, bases, floors, limits, counts)
     ]
     if use_loops(total):
-        from glaive.kernels.loops import offsets as loops
-
         offset_starts, bases, floors, limits, counts = columns
         call = UnpackOffsets(
             data=address(data),
@@ -286,8 +285,6 @@ def take_variable(
     sources, ends = np.empty(n, np.int64), np.empty(n, np.int64)
     tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
     if use_loops(n):
-        from glaive.kernels.loops import offsets as loops
-
         args = [*map(address, tables), n, width, address(sources), address(ends)]
         bad = loops.locate(address(data), *args)
     else:

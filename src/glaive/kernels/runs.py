@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import runs as loops
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -68,8 +69,6 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     chunks = count // smallest + 1
     counts, pairs = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
     if use_loops(count):
-        from glaive.kernels.loops import runs as loops
-
         used = loops.plan_runs(
             address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
             address(counts), address(pairs),
@@ -100,8 +99,6 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     words = _words(values, int(counts.sum()), word_bits)
     pairs = np.empty(len(counts), np.int64)
     if use_loops(len(words)):
-        from glaive.kernels.loops import runs as loops
-
         loops.count_pairs(address(values), address(counts), len(counts), word_bits, address(pairs))
     else:
         ends = np.cumsum(counts)
@@ -124,8 +121,6 @@ def collapse_runs(
     run_values = as_array(allocate(total * word_bits // 8))
     run_lengths = as_array(allocate(total))
     if use_loops(len(words)):
-        from glaive.kernels.loops import runs as loops
-
         made = loops.collapse_runs(
             address(values), address(counts), len(counts), word_bits,
             address(run_values), address(run_lengths), total,
@@ -185,8 +180,6 @@ def expand_runs(
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
     if use_loops(total):
-        from glaive.kernels.loops import runs as loops
-
         bad = loops.expand_runs(
             address(data), address(values), address(lengths), address(runs), address(counts),
             len(counts), word_bits, address(target), total,
@@ -244,8 +237,6 @@ def take_runs(
         raise ValueError(f"chunks {chunk[bad]} and values {index[bad]} of {len(runs)} chunks")
     target = allocate(len(chunk) * word_bits // 8)
     if use_loops(len(chunk)):
-        from glaive.kernels.loops import runs as loops
-
         at = loops.take_runs(
             address(data), address(values), address(lengths), address(runs), address(chunk),
             address(index), len(chunk), word_bits, address(target),

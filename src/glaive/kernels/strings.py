@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_loops
+from glaive.kernels.native import offsets as loops
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -98,8 +99,6 @@ def pack_variable(
     room = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
     out = allocate(room + SLACK)
     if use_loops(count):
-        from glaive.kernels.loops import offsets as loops
-
         sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
         chunks = loops.pack(
             address(offsets),
@@ -199,8 +198,6 @@ def value_lengths(
     if count == 0:
         return 0, 0
     if use_loops(count):
-        from glaive.kernels.loops import offsets as loops
-
         pair = np.empty(2, np.int64)
         wrong = loops.lengths(address(offsets), offset_bits // 8, count, address(pair))
         shortest, longest = pair.tolist()
@@ -218,8 +215,6 @@ def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: 
     if count == 0:
         return
     if use_loops(count):
-        from glaive.kernels.loops import offsets as loops
-
         wrong = bool(loops.descend(address(offsets), offset_bits // 8, count))
     else:
         wrong = bool((ends[1 : count + 1] < ends[:count]).any())

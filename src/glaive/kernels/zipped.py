@@ -34,6 +34,7 @@ from glaive.kernels._zipped_reference import (
     offset_width,
     wrong_entry,
 )
+from glaive.kernels.native import zipped as loops
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 from glaive.memory import allocate, as_array, as_buffer
@@ -73,8 +74,6 @@ def gather_rows(
         )
     out = allocate(count * width)
     if use_loops(count):
-        from glaive.kernels.loops import zipped as loops
-
         rows = np.ascontiguousarray(rows, np.int64)
         loops.gather_rows(address(data), address(rows), count, stride, skip, width, address(out))
     elif count and width:
@@ -126,8 +125,6 @@ def unzip(data: pa.Buffer, starts: Words, stops: Words, form: EntryForm, where: 
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_loops(int((stops - starts).sum()) // _WORK_BYTES):
         return reference.unzip(as_array(data), starts, stops, form, where)
-    from glaive.kernels.loops import zipped as loops
-
     totals = np.zeros(4, np.int64)
     call = MeasureEntries(
         data=address(data),
@@ -204,8 +201,6 @@ def gather_pieces(data: pa.Buffer, starts: Words, sizes: Words, where: object) -
     total = int(sizes.sum())
     out = allocate(total)
     if use_loops(total // _WORK_BYTES):
-        from glaive.kernels.loops import zipped as loops
-
         starts = np.ascontiguousarray(starts, np.int64)
         sizes = np.ascontiguousarray(sizes, np.int64)
         loops.gather_pieces(
@@ -280,8 +275,6 @@ def zip_entries(
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size
     if use_loops(entries + size // _WORK_BYTES):
-        from glaive.kernels.loops import zipped as loops
-
         loops.zip_entries(
             *ZipEntries(
                 words=address(words),

@@ -50,14 +50,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def loop(function: F) -> F:
-    """Compile on first call, release the interpreter lock, keep the result on disk.
+    """A kernel, compiled when it is needed; ``glaive.kernels.native`` makes it a function.
 
     Signed arithmetic wraps: see ``build.py``.
     """
-    checked = settings.kernels == "checked"
-    compiler = CheckedCompiler if checked else WrappingCompiler
-    options = {"cache": not checked, "nogil": True, "boundscheck": False}
-    return cast("F", njit(pipeline_class=compiler, **options)(function))
+    if settings.kernels == "checked":
+        return cast("F", njit(pipeline_class=CheckedCompiler, nogil=True)(function))
+    # Nobody calls it but its entry and other kernels.
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("F", njit(pipeline_class=WrappingCompiler, **options)(function))
 
 
 def loop_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
