@@ -15,7 +15,6 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import sys
@@ -27,53 +26,46 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from glaive.config import settings
+from glaive.kernels.machine import has_linked, link, processor
 
-if TYPE_CHECKING:  # what the names of this module stand for
-    __all__ = ["is_loaded"]
+if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` finds them
+    from glaive.kernels.loops import bitpack as bitpack
+    from glaive.kernels.loops import bytesplit as bytesplit
+    from glaive.kernels.loops import chunks as chunks
+    from glaive.kernels.loops import contains as contains
+    from glaive.kernels.loops import ends as ends
+    from glaive.kernels.loops import flat as flat
+    from glaive.kernels.loops import fsst as fsst
+    from glaive.kernels.loops import fsst_encode as fsst_encode
+    from glaive.kernels.loops import fsst_pages as fsst_pages
+    from glaive.kernels.loops import fsst_search as fsst_search
+    from glaive.kernels.loops import fsst_train as fsst_train
+    from glaive.kernels.loops import graph as graph
+    from glaive.kernels.loops import hashing as hashing
+    from glaive.kernels.loops import json_members as json_members
+    from glaive.kernels.loops import keep as keep
+    from glaive.kernels.loops import level_bits as level_bits
+    from glaive.kernels.loops import level_runs as level_runs
+    from glaive.kernels.loops import levels as levels
+    from glaive.kernels.loops import list_levels as list_levels
+    from glaive.kernels.loops import list_rows as list_rows
+    from glaive.kernels.loops import lookup as lookup
+    from glaive.kernels.loops import match as match
+    from glaive.kernels.loops import offsets as offsets
+    from glaive.kernels.loops import runs as runs
+    from glaive.kernels.loops import xxh64 as xxh64
+    from glaive.kernels.loops import zipped as zipped
+
+__all__ = ["is_loaded"]
 
 _LOG = logging.getLogger(__name__)
 
 _LOOPS: Final = Path(__file__).parent / "loops"
 _DIGEST: Final = 32
-_LAYOUT: Final = b"1"
+_LAYOUT: Final = b"2"
 """Counts up when code of before cannot be called any more."""
 
 _LOCK = RLock()
-_METHODS: list[Any] = []
-"""Descriptions of builtin functions, which live as long as these."""
-
-_FAST_CALL: Final = 0x80
-"""``METH_FASTCALL``: arguments come as an array."""
-
-CALLED_BY_KERNELS: Final = (
-    "PyBool_FromLong",
-    "PyErr_BadArgument",
-    "PyErr_BadInternalCall",
-    "PyErr_Occurred",
-    "PyEval_RestoreThread",
-    "PyEval_SaveThread",
-    "PyFloat_AsDouble",
-    "PyFloat_FromDouble",
-    "PyLong_AsLongLong",
-    "PyLong_AsUnsignedLongLongMask",
-    "PyLong_FromLongLong",
-    "PyLong_FromUnsignedLongLong",
-    "PyTuple_New",
-    "PyTuple_SetItem",
-    "Py_IncRef",
-)
-"""Functions of the interpreter that an entry calls."""
-
-
-class _MethodDef(ctypes.Structure):
-    """``PyMethodDef``."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
 
 
 class _Kernels:
@@ -86,7 +78,7 @@ class _Kernels:
         if name.startswith("__"):
             raise AttributeError(name)
         with _LOCK:
-            kernel = _checked if settings.kernels == "checked" else _linked
+            kernel = _compiled if settings.kernels == "checked" else _linked
             self.__dict__[name] = made = kernel(self._module, name)
         return made
 
@@ -100,52 +92,22 @@ def __getattr__(module: str) -> Any:
 
 def is_loaded() -> bool:
     """Whether kernels of this process are linked already, so that the next one costs little."""
-    return bool(_METHODS) or "glaive.kernels.loops.memory" in sys.modules
+    return has_linked() or "glaive.kernels.loops.memory" in sys.modules
 
 
-def _checked(module: str, name: str) -> Any:
-    """The kernel in the build that checks every access: see ``loops/build.py``."""
+def _compiled(module: str, name: str) -> Any:
+    """The kernel as numba makes it; with ``GLAIVE_KERNELS=checked``, what is called."""
     return getattr(import_module(f"glaive.kernels.loops.{module}"), name)
 
 
 def _linked(module: str, name: str) -> Any:
-    code = _read(module, name)
+    code, symbol = _read(module, name), f"glaive_{module}_{name}"
     if code is None:
         from glaive.kernels.loops.entry import compile_entry
 
-        code = compile_entry(_checked(module, name), symbol(module, name))
+        code = compile_entry(_compiled(module, name), symbol)
         _keep(module, name, code)
-    engine, llvm = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address = engine.get_function_address(symbol(module, name))
-    method = _MethodDef(name.encode(), address, _FAST_CALL, None)
-    _METHODS.append(method)
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype = ctypes.py_object
-    new.argtypes = (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p)
-    return new(method, None, None)
-
-
-def symbol(module: str, name: str) -> str:
-    """Name of a kernel's entry in its machine code."""
-    return f"glaive_{module}_{name}"
-
-
-@cache
-def _engine() -> tuple[Any, Any]:
-    """The linker, and the module it is from."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    for name in CALLED_BY_KERNELS:
-        function = getattr(ctypes.pythonapi, name)
-        llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        codemodel="jitdefault", jit=True
-    )
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine), llvm
+    return link(code, symbol, name)
 
 
 # ------------------------------------------------------------------- the cache on disk
@@ -163,9 +125,8 @@ def _key() -> str:
     for fact in (
         llvmlite.__version__,  # a version of numba needs its own
         llvm.get_process_triple(),
-        os.environ.get("NUMBA_CPU_NAME", llvm.get_host_cpu_name()),
-        os.environ.get("NUMBA_CPU_FEATURES", llvm.get_host_cpu_features().flatten()),
-        f"{ctypes.sizeof(ctypes.c_void_p)} {sys.maxunicode} {sys.abiflags}",
+        *processor(),
+        sys.abiflags,
     ):
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:20]

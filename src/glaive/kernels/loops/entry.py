@@ -11,11 +11,12 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any, Final
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 
-from glaive.kernels.native import CALLED_BY_KERNELS
+from glaive.kernels.machine import CALLED_BY_KERNELS, processor
 
 __all__ = ["compile_entry"]
 
@@ -56,22 +57,40 @@ def compile_entry(kernel: Any, symbol: str) -> bytes:
     numbers = tuple(_TYPES[parameter.annotation] for parameter in parameters)
     kernel.compile(numbers)
     compiled = kernel.overloads[numbers]
-    library = compiled.target_context.codegen().create_library(symbol)
-    library.enable_object_caching()
-    module = library.create_ir_module(symbol)
-    _Entry(module, symbol).write(compiled)
-    library.add_ir_module(module)
-    library.add_linking_library(compiled.library)
-    library.finalize()
+    entry = ir.Module(symbol)
+    _Entry(entry, symbol).write(compiled)
+    linked = llvm.parse_assembly(compiled.library.get_llvm_str())
+    linked.link_in(llvm.parse_assembly(str(entry)))
+    for name in (*linked.functions, *linked.global_variables):
+        if not name.is_declaration and name.name != symbol:
+            name.linkage = "internal"  # so that what the entry does not reach is left out
+    machine = _machine()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = True
+    passes = llvm.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(linked, passes)
     called = {
         function.name
-        for function in library._final_module.functions  # noqa: SLF001  # no public way
+        for function in linked.functions
         if function.is_declaration and not function.name.startswith("llvm.")
     }
     if unknown := called - _LIBRARY - set(CALLED_BY_KERNELS):
         raise TypeError(f"{symbol} calls {sorted(unknown)}: a kernel calls kernels only")
-    code: bytes = library._get_compiled_object()  # noqa: SLF001  # same
+    code: bytes = machine.emit_object(linked)
     return code
+
+
+def _machine() -> Any:
+    target = llvm.Target.from_default_triple()
+    name, features = processor()
+    return target.create_target_machine(
+        cpu=name,
+        features=features,
+        opt=3,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
 
 
 class _Entry:

@@ -54,11 +54,9 @@ def loop(function: F) -> F:
 
     Signed arithmetic wraps: see ``build.py``.
     """
-    if settings.kernels == "checked":
-        return cast("F", njit(pipeline_class=CheckedCompiler, nogil=True)(function))
-    # Nobody calls it but its entry and other kernels.
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("F", njit(pipeline_class=WrappingCompiler, **options)(function))
+    checked = settings.kernels == "checked"
+    compiler = CheckedCompiler if checked else WrappingCompiler
+    return cast("F", njit(pipeline_class=compiler, nogil=True, boundscheck=False)(function))
 
 
 def loop_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
