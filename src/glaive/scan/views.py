@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from glaive.scan.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
+    from glaive.scan.joined import JoinedFragments
 
 __all__ = ["BoundProjection", "Views", "bare_batch"]
 
@@ -32,7 +34,7 @@ _Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
 class BoundProjection:
     """A projection of a snapshot, bound to each of its fragments when that is first read."""
 
-    __slots__ = ("_cache", "_met", "_token", "projection", "schema", "snapshot")
+    __slots__ = ("_cache", "_joins", "_met", "_token", "projection", "schema", "snapshot")
 
     def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
         self.snapshot = snapshot
@@ -42,6 +44,7 @@ class BoundProjection:
         self._token = object()
         self._cache = snapshot.session.cache
         self._met: set[int] = set()
+        self._joins = projection.plain and not projection.has_extension_types
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
@@ -65,6 +68,29 @@ class BoundProjection:
             prefetching = self._bind(position, prefetch=True)
         prefetching.expect("random")
         return prefetching
+
+    def joined(self, positions: Sequence[int]) -> JoinedFragments | None:
+        """These fragments, and others that were taken from, with columns joined.
+
+        None where that is not possible.
+        """
+        if not self._joins:
+            return None
+        key = (self._token, "joined")
+        joined: JoinedFragments | None = self._cache.get(key)
+        if joined is None or not joined.fragments.keys() >= set(positions):
+            from glaive.scan.joined import MAX_JOINED, join_fragments
+
+            wanted = dict.fromkeys(positions)
+            if joined is not None and len(joined.fragments) + len(wanted) <= MAX_JOINED:
+                wanted = dict.fromkeys(joined.fragments) | wanted
+            fragments = {position: self.fragment(position) for position in wanted}
+            joined = join_fragments(fragments, len(self.snapshot.manifest.fragment_ids))
+            if joined is None:
+                self._joins = False
+                return None
+            self._cache.put(key, joined, joined.nbytes)
+        return joined
 
     def meets(self, position: int) -> bool:
         """Whether the fragment is met for the first time: neither opened nor met by a take."""

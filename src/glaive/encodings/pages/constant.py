@@ -166,6 +166,11 @@ class ConstantPage(PageReader):
         """Nothing beside."""
         return NO_RANGES
 
+    @property
+    def mapped_end(self) -> int | None:
+        """See the contract."""
+        return self.page.mapped_end
+
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
         if self.loaded is not None:
             return then(self.loaded)

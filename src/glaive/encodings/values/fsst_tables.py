@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow import blocks
+from glaive.arrow.buffers import inverse_permutation
+from glaive.arrow.gather import concat_blocks, take_block
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
+from glaive.kernels.fsst import decode_strings
 from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
 
@@ -28,14 +32,15 @@ __all__ = ["FsstTables"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FsstTables(ValueEncoding):
-    """Text of pages that lie in one buffer, in order. Read only.
+    """Text of pages that lie in one buffer, anywhere in it. Read only.
 
     Parameters
     ----------
     tables
         The symbols of each page.
-    starts
-        First byte of the chunks of each page, ascending.
+    pages, starts
+        Number of each page, in the order in which they lie in the buffer; and where their
+        chunks start, ascending.
     offset_bits
         Width of offsets: 32 or 64.
     """
@@ -43,6 +48,7 @@ class FsstTables(ValueEncoding):
     wire_name: ClassVar[str] = "fsst"
 
     tables: Sequence[SymbolTable]
+    pages: NDArray[np.int64]
     starts: NDArray[np.int64]
     offset_bits: int
 
@@ -53,7 +59,8 @@ class FsstTables(ValueEncoding):
         inner = getattr(values[0], "values", None)
         if len(tables) != len(values) or not isinstance(inner, Variable):
             raise TypeError("pages of plain strings with FSST symbols are joined")
-        return cls(tables, starts, inner.offset_bits)
+        pages = np.argsort(starts, kind="stable")
+        return cls(tables, pages, starts[pages], inner.offset_bits)
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
@@ -66,8 +73,7 @@ class FsstTables(ValueEncoding):
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
         """Decode chunks of any of the pages, in their order."""
-        page = self.starts.searchsorted(chunks.starts[0], "right") - 1
-        pages, counts = np.unique(page, return_counts=True)
+        pages, counts = np.unique(self._pages_of(chunks), return_counts=True)
         strings = decode_pages(
             [self.tables[page] for page in pages.tolist()],
             counts,
@@ -79,3 +85,31 @@ class FsstTables(ValueEncoding):
             chunks.where,
         )
         return blocks.Variable(*strings, int(chunks.counts.sum()))
+
+    def take_mini(
+        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
+    ) -> blocks.Block:
+        """Read and decode the wanted values, those of one page after the other."""
+        page = self._pages_of(chunks)[chunk]
+        order = np.argsort(page, kind="stable")
+        codes = Variable(self.offset_bits).take_mini(chunks, chunk[order], index[order])
+        pages, firsts = np.unique(page[order], return_index=True)
+        width = codes.offset_bits // 8
+        parts = []
+        for number, first, stop in zip(
+            pages.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(page)], strict=True
+        ):
+            offsets = codes.offsets.slice(first * width, (stop - first + 1) * width)
+            strings = Strings(offsets, codes.offset_bits, codes.data)
+            decoded = decode_strings(self.tables[number], strings, stop - first, chunks.where)
+            parts.append(blocks.Variable(*decoded, stop - first))
+        values = concat_blocks(parts)
+        in_order = bool((order[1:] > order[:-1]).all())
+        return values if in_order else take_block(values, inverse_permutation(order))
+
+    def _pages_of(self, chunks: MiniChunks) -> NDArray[np.int64]:
+        """The page that each chunk is of."""
+        numbers: NDArray[np.int64] = self.pages[
+            self.starts.searchsorted(chunks.starts[0], "right") - 1
+        ]
+        return numbers

@@ -105,16 +105,16 @@ class FieldColumns(Searchable):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
-        "_advice", "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where",
-        "field", "num_rows",
+        "_advice", "_cuts", "_flat", "_pages", "_where",
+        "field", "leaf_columns", "node", "num_rows", "reader",
     )  # fmt: skip
 
     def __init__(
         self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
     ) -> None:
-        self._node = node
-        self._columns = columns
-        self._reader = reader
+        self.node = node
+        self.leaf_columns = columns
+        self.reader = reader
         self.field: pa.Field = node.field.to_arrow()
         self.num_rows = rows
         present = [column for column in columns if column is not None]
@@ -130,13 +130,13 @@ class FieldColumns(Searchable):
     @property
     def nbytes(self) -> int:
         """Bytes of memory held by all columns below; an estimate."""
-        own = sum(column.nbytes for column in self._columns if column is not None)
+        own = sum(column.nbytes for column in self.leaf_columns if column is not None)
         return COLUMN_BYTES + own + 8 * len(self._advice)
 
     @property
     def physical(self) -> list[Column]:
         """The physical columns below that the file has."""
-        return [column for column in self._columns if column is not None]
+        return [column for column in self.leaf_columns if column is not None]
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which to cut when reading all rows, ascending, both ends included."""
@@ -145,12 +145,12 @@ class FieldColumns(Searchable):
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
         step = self.plan_read(start, stop)
-        return drive(self._reader, step) if isinstance(step, Fetch) else step
+        return drive(self.reader, step) if isinstance(step, Fetch) else step
 
     def take(self, rows: NDArray[np.int64]) -> pa.Array:
         """The rows at these positions, in this order."""
         step = self.plan_take(rows)
-        return drive(self._reader, step) if isinstance(step, Fetch) else step
+        return drive(self.reader, step) if isinstance(step, Fetch) else step
 
     # ------------------------------------------------------------------ ranges
 
@@ -178,14 +178,14 @@ class FieldColumns(Searchable):
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
-            starts = self._columns[0].starts  # type: ignore[union-attr]  # flat: one column
+            starts = self.leaf_columns[0].starts  # type: ignore[union-attr]  # flat: one column
             at = bisect_right(starts, start) - 1
             step = self._pages[at].read(start - starts[at], stop - starts[at])
             if isinstance(step, Fetch):
                 return chain(step, self._finish_flat)
             return self._finish_flat(step)
         steps: list[Any] = []
-        for column in self._columns:
+        for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
@@ -195,10 +195,10 @@ class FieldColumns(Searchable):
         return join(steps, partial(self._finish, stop - start))
 
     def _finish_flat(self, leaf: Leaf) -> pa.Array:
-        return unshred_flat(self._node, leaf, self._where)
+        return unshred_flat(self.node, leaf, self._where)
 
     def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
-        return unshred(self._node, leaves, rows, self._where)
+        return unshred(self.node, leaves, rows, self._where)
 
     def _no_rows(self) -> pa.Array:
         empty: pa.Array = pa.nulls(0, self.field.type)
@@ -208,11 +208,11 @@ class FieldColumns(Searchable):
 
     def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(page_predicate(condition, self._node.type), start, stop)
+        return self._search(page_predicate(condition, self.node.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
         """``find`` by a test that is to be made once per distinct value."""
-        return self._search(entry_predicate(passing, self._node.type), start, stop)
+        return self._search(entry_predicate(passing, self.node.type), start, stop)
 
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> NDArray[np.int64] | None:
         parts = self._matches(predicate, start, stop)
@@ -225,7 +225,7 @@ class FieldColumns(Searchable):
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
-        parts = self._matches(page_predicate(condition, self._node.type), start, stop)
+        parts = self._matches(page_predicate(condition, self.node.type), start, stop)
         if parts is None:
             return None
         bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
@@ -236,7 +236,7 @@ class FieldColumns(Searchable):
     ) -> list[tuple[RowBits, int, int]] | None:
         """The rows that pass, page by page, with the first row and the rows of each."""
         self._check_range(start, stop)
-        if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
+        if not self._flat or self.node.kind != "leaf" or not self.reader.mapped:
             return None
         parts: list[tuple[RowBits, int, int]] = []
         cuts = self._cuts
@@ -306,7 +306,7 @@ class FieldColumns(Searchable):
                 return chain(step, self._finish_flat)
             return self._finish_flat(step)
         steps: list[Any] = []
-        for column in self._columns:
+        for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
@@ -325,7 +325,7 @@ def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> Any:
 class FileColumns:
     """Several fields of one file (a ``BoundColumns``)."""
 
-    __slots__ = ("_reader", "columns", "num_rows", "schema")
+    __slots__ = ("columns", "num_rows", "reader", "schema")
 
     def __init__(
         self, columns: Sequence[FieldColumns], rows: int, schema: pa.Schema, reader: RangeReader
@@ -333,7 +333,7 @@ class FileColumns:
         self.columns = columns
         self.num_rows = rows
         self.schema = schema
-        self._reader = reader
+        self.reader = reader
 
     @property
     def nbytes(self) -> int:
@@ -349,11 +349,11 @@ class FileColumns:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Rows ``start`` to ``stop``, one array per field."""
-        return drive(self._reader, self.plan_read(start, stop))
+        return drive(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
         """The rows at these positions, one array per field."""
-        return drive(self._reader, self.plan_take(rows))
+        return drive(self.reader, self.plan_take(rows))
 
     def prefetch(self, rows: NDArray[np.int64]) -> bool:
         """Have the system read what a take of these rows touches in a mapped file."""
