@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +15,9 @@ from glaive.memory import as_array
 
 __all__ = ["expand"]
 
+_ALL_ITEMS: Final = 4
+"""Items for each value up to which all of them are prepared: it costs less for each value."""
+
 
 def expand(block: Dictionary) -> Block:
     """Replace every index by its item."""
@@ -20,9 +25,10 @@ def expand(block: Dictionary) -> Block:
     if isinstance(items, Variable) and items.count:
         if block.count == 1:
             return _pick(items, int.from_bytes(indices.values[: indices.bits // 8], "little"))
-        strings = Strings(items.offsets, items.offset_bits, items.data)
-        found = expand_dictionary(indices.values, indices.bits, block.count, strings)
-        return Variable(found.offsets, found.offset_bits, found.data, block.count)
+        if items.count <= _ALL_ITEMS * block.count:
+            strings = Strings(items.offsets, items.offset_bits, items.data)
+            found = expand_dictionary(indices.values, indices.bits, block.count, strings)
+            return Variable(found.offsets, found.offset_bits, found.data, block.count)
     positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
     return take_block(items, positions.astype(np.int64))
 
