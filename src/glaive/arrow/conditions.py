@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import pack_flags
+from glaive.arrow.scalars import FALSE, scalar
 from glaive.errors import SchemaError
 from glaive.memory import items_of
 
@@ -56,10 +57,10 @@ class InRange:
         found = pc.is_valid(array)
         if self.low is not None:
             above = pc.greater_equal if self.low_included else pc.greater
-            found = pc.and_(found, pc.fill_null(above(array, self.low), False))
+            found = pc.and_(found, pc.fill_null(above(array, self.low), FALSE))
         if self.high is not None:
             below = pc.less_equal if self.high_included else pc.less
-            found = pc.and_(found, pc.fill_null(below(array, self.high), False))
+            found = pc.and_(found, pc.fill_null(below(array, self.high), FALSE))
         return found
 
     def _of_floats(self, array: Any) -> Any:
@@ -148,12 +149,12 @@ class HasText:
         import pyarrow.compute as pc
 
         if self.begins and self.ends:
-            found = pc.equal(array, pa.scalar(self.word, array.type))
+            found = pc.equal(array, scalar(self.word, array.type))
         elif self.begins:
             found = pc.starts_with(array, self.word)
         else:
             found = (pc.ends_with if self.ends else pc.match_substring)(array, self.word)
-        return pc.fill_null(found, False)
+        return pc.fill_null(found, FALSE)
 
 
 Condition: TypeAlias = InRange | IsOneOf | IsNull | HasText
@@ -177,7 +178,7 @@ def _is_in(array: Any, values: Any) -> Any:
     for value in values.drop_null():
         same = pc.equal(array, value)
         found = same if found is None else pc.or_(found, same)
-    return pc.fill_null(found, False)
+    return pc.fill_null(found, FALSE)
 
 
 def _mask(condition: Condition, array: Any) -> Any:
@@ -196,12 +197,12 @@ def _of_dictionary(condition: Condition, array: Any) -> Any:
     valid = pc.is_valid(array)
     if array.dictionary.null_count:
         valid = pc.and_(
-            valid, pc.fill_null(pc.take(pc.is_valid(array.dictionary), array.indices), False)
+            valid, pc.fill_null(pc.take(pc.is_valid(array.dictionary), array.indices), FALSE)
         )
     if isinstance(condition, IsNull):
         return valid if condition.negated else pc.invert(valid)
     passing = _mask(condition, array.dictionary)
-    return pc.and_(valid, pc.fill_null(pc.take(passing, array.indices), False))
+    return pc.and_(valid, pc.fill_null(pc.take(passing, array.indices), FALSE))
 
 
 def _check(kind: pa.DataType, *others: pa.DataType) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.scalars import FALSE
 from glaive.arrow.slices import slice_bits
 from glaive.kernels.contains import contains
 from glaive.kernels.strings import Strings
@@ -45,7 +46,7 @@ def prefiltered(texts: Any, word: str, test: Any) -> Any:
     The test is made of the texts with the word alone where these are few.
     """
     found = containing(texts, word)
-    rows = np.flatnonzero(np.asarray(pc.fill_null(found, False)))
+    rows = np.flatnonzero(np.asarray(pc.fill_null(found, FALSE)))
     if len(rows) * _RARE > len(texts):
         return test(texts)
     flags = np.zeros(len(texts), np.bool_)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.scalars import FALSE
 from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values
@@ -266,5 +267,5 @@ def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
         found: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
     except CapacityError as error:
         raise _too_large(render(node), error) from None
-    passing: pa.BooleanArray = pc.fill_null(found, False) if found.null_count else found
+    passing: pa.BooleanArray = pc.fill_null(found, FALSE) if found.null_count else found
     return passing

@@ -10,6 +10,7 @@ import numpy as np
 
 from glaive.arrow.capacity import row_weights
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.scalars import scalar
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import INTEGER, check_count
 from glaive.expr.functions.list_parts import ListParts
@@ -103,7 +104,7 @@ def _removed(values: Any, item: Any, count: Any) -> Any:
     return map_rows(values.type, removed, values, item, count, nulls=())
 
 
-_ONE, _ALL = pa.scalar(1, pa.int64()), pa.scalar(2**62, pa.int64())
+_ONE, _ALL = scalar(1, pa.int64()), scalar(2**62, pa.int64())
 
 
 @function("array_remove", "list_remove", takes=lists("le", same))

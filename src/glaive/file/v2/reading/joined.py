@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from mmap import PAGESIZE
 from typing import Final
 
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.encodings.miniblock.page_run import join_files
 from glaive.encodings.protocol import PageReader
 from glaive.file.protocol import BoundColumn
@@ -28,10 +29,13 @@ def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
     -------
     FieldColumns or None
         None where they cannot be read as one: a file is not mapped, has not all of the physical
-        columns, or has pages of kinds that need more than their own buffers.
+        columns, or has pages of kinds that need more than their own buffers; or where the
+        dictionary of each file is part of the result.
     """
     fields = [column for column in columns if isinstance(column, FieldColumns)]
     if len(fields) != len(columns) or any(field.field != fields[0].field for field in fields):
+        return None
+    if has_dictionary(fields[0].field.type):
         return None
     if not all(field.reader.mapped for field in fields):
         return None
