@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.scan.joined import MAX_JOINED
+from glaive.scan.joined import MAX_FRAGMENTS
 from glaive.testing import force_tier
 
 ROWS = 3000
@@ -138,7 +138,7 @@ def test_row_ids_beyond_a_fragment_are_not_rows_of_the_next(dataset: glaive.Lanc
 
 
 def test_more_fragments_than_are_joined_are_read_all_the_same(tmp_path: Path) -> None:
-    assert MAX_JOINED >= 1024
+    assert MAX_FRAGMENTS >= 1024
     source = pa.table({"n": np.arange(300)})
     made = glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=3)
     for seed in range(5):

@@ -18,12 +18,16 @@ from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
 from glaive.scan.bound import BoundFragment
 
-__all__ = ["MAX_JOINED", "JoinedFragments", "join_fragments"]
+__all__ = ["MAX_FRAGMENTS", "JoinedFragments", "are_few", "join_fragments"]
 
 Int64s = NDArray[np.int64]
 
-MAX_JOINED: Final = 4096
-"""Fragments that are joined at most; beyond, only those of one take are."""
+MAX_FRAGMENTS: Final = 4096
+_MAX_BYTES: Final = 96 * 1024 * 1024
+"""Fragments that are joined at most, and bytes of memory of all their columns, opened.
+
+All of these are read by the first take, whatever rows it wants.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +62,13 @@ class JoinedFragments:
             return None
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
+
+
+def are_few(fragments: dict[int, BoundFragment]) -> bool:
+    """Whether fragments are few and small enough to be joined."""
+    if len(fragments) > MAX_FRAGMENTS:
+        return False
+    return sum(fragment.nbytes for fragment in fragments.values()) <= _MAX_BYTES
 
 
 def join_fragments(fragments: dict[int, BoundFragment], total: int) -> JoinedFragments | None:

@@ -105,7 +105,9 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     driver = _Take(source, meter or Meter(), are_live=True)
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:
-        return _as_table(source, driver.by_fragment([(first, wanted - starts[first])]))
+        jobs = [(first, wanted - starts[first])]
+        arrays = driver.joined(jobs, np.arange(len(wanted))) if len(wanted) > 1 else None
+        return _as_table(source, driver.by_fragment(jobs) if arrays is None else [arrays])
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     return driver.table(fragment, wanted - starts[fragment])
 
@@ -184,20 +186,20 @@ class _Take:
                 numbers, fragment, rows = numbers[sort], fragment[sort], rows[sort]
             edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(rows)]
             jobs = [(int(fragment[begin]), rows[begin:end]) for begin, end in pairwise(edges)]
-            if not small and (arrays := self._joined(jobs, numbers)) is not None:
+            if not small and (arrays := self.joined(jobs, numbers)) is not None:
                 return _as_table(self.source, [arrays])
             order.append(numbers)
             chunks += self.by_fragment(jobs)
         table = _as_table(self.source, chunks)
         return table if _is_ascending(order) else self._in_order(table, np.concatenate(order))
 
-    def _joined(self, jobs: list[_Job], numbers: Int64s) -> _Chunk | None:
-        """Rows of several fragments, column by column: row ``numbers[i]`` is row i of the jobs.
+    def joined(self, jobs: list[_Job], numbers: Int64s) -> _Chunk | None:
+        """Rows of many pages, column by column: row ``numbers[i]`` is row i of the jobs.
 
-        None where their columns cannot be joined.
+        None where their columns cannot be joined, or have one page each.
         """
-        source = self.source
-        if len(jobs) == 1 or self.deleted or not source.fragment(jobs[0][0]).mapped:
+        source, first = self.source, self.source.fragment(jobs[0][0])
+        if self.deleted or not first.mapped or (len(jobs) == 1 and not first.has_many_pages):
             return None
         joined = source.joined([position for position, _ in jobs])
         if joined is None:

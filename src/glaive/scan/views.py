@@ -79,12 +79,13 @@ class BoundProjection:
         key = (self._token, "joined")
         joined: JoinedFragments | None = self._cache.get(key)
         if joined is None or not joined.fragments.keys() >= set(positions):
-            from glaive.scan.joined import MAX_JOINED, join_fragments
+            from glaive.scan.joined import are_few, join_fragments
 
-            wanted = dict.fromkeys(positions)
-            if joined is not None and len(joined.fragments) + len(wanted) <= MAX_JOINED:
-                wanted = dict.fromkeys(joined.fragments) | wanted
-            fragments = {position: self.fragment(position) for position in wanted}
+            fragments = {position: self.fragment(position) for position in positions}
+            if joined is not None and are_few(both := joined.fragments | fragments):
+                fragments = both
+            elif not are_few(fragments):
+                return None
             joined = join_fragments(fragments, len(self.snapshot.manifest.fragment_ids))
             if joined is None:
                 self._joins = False
