@@ -1,6 +1,6 @@
 """Which fragments a compaction puts together.
 
-Fragments with few rows, or with many deleted ones, are candidates. Neighbours among them are
+Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbours among them are
 put together as long as the same indices cover them, in groups that fill a fragment each. A
 group of one is only rewritten to get rid of its deleted rows.
 """
@@ -60,6 +60,7 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
     cover: list[bool] | None = None
     for position, fragment_id in enumerate(ids):
         small = physical[position] < options.target_rows_per_fragment
+        small = small and _stored_bytes(dataset, position) < options.max_bytes_per_file
         wanted = small or _is_worn(dataset, position, options)
         if fragment_id in excluded or not wanted:
             if run:
@@ -74,6 +75,11 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
         cover = mine
     if run:
         yield run
+
+
+def _stored_bytes(dataset: OpenedVersion, position: int) -> int:
+    """Bytes of the data files of a fragment, as far as the manifest says."""
+    return sum(file.size or 0 for file in dataset.manifest.fragment(position).files)
 
 
 def _is_worn(dataset: OpenedVersion, position: int, options: CompactionOptions) -> bool:
@@ -111,11 +117,7 @@ def _within_limits(
         fragments += len(group)
         rows += sum(int(counts[position]) for position in group)
         if options.max_source_bytes is not None:
-            size += sum(
-                file.size or 0
-                for position in group
-                for file in dataset.manifest.fragment(position).files
-            )
+            size += sum(_stored_bytes(dataset, position) for position in group)
         for limit, reached in (
             (options.max_source_fragments, fragments),
             (options.max_source_rows, rows),
