@@ -1,7 +1,7 @@
 """Which fragments a compaction puts together.
 
-Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbours among them are
-put together as long as the same indices cover them, in groups that fill a fragment each. A
+Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbours among them
+are put together as long as the same indices cover them, in groups that fill a fragment each. A
 group of one is only rewritten to get rid of its deleted rows.
 """
 
