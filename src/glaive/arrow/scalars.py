@@ -28,7 +28,8 @@ _FORMATS: Final = {
 def scalar(value: object, kind: pa.DataType) -> Any:
     """A value of a type, as ``pyarrow.scalar`` makes it; raises what that raises."""
     if value is None:
-        return pa.nulls(1, kind)[0]
+        null: Any = kind
+        return pa.nulls(1, null)[0]
     array = _plain([value], kind)
     return pa.scalar(value, kind) if array is None else array[0]
 

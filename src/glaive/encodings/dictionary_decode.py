@@ -18,9 +18,6 @@ __all__ = ["expand"]
 _FEW_VALUES: Final = 16
 """Values that are looked up one by one: what arrays cost them is more."""
 
-_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
-"""What ``memoryview`` calls unsigned numbers of so many bytes."""
-
 _ALL_ITEMS: Final = 4
 """Items for each value up to which all of them are prepared: it costs less for each value."""
 
@@ -30,9 +27,8 @@ def expand(block: Dictionary) -> Block:
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
         if block.count <= _FEW_VALUES:
-            width = indices.bits // 8
-            raw = indices.values.slice(0, block.count * width).to_pybytes()
-            return _pick(items, memoryview(raw).cast(_CODES[width]).tolist())
+            wanted = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
+            return _pick(items, wanted.tolist())
         if items.count <= _ALL_ITEMS * block.count:
             strings = Strings(items.offsets, items.offset_bits, items.data)
             found = expand_dictionary(indices.values, indices.bits, block.count, strings)

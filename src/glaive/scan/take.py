@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import Any, Final
+from itertools import compress, pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
 from glaive.scan.small.takes import take_small
 from glaive.scan.views import BoundProjection
+
+if TYPE_CHECKING:
+    from glaive.scan.joined import JoinedFragments
 
 __all__ = ["positions", "take", "take_from", "take_physical"]
 
@@ -106,7 +109,8 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:
         jobs = [(first, wanted - starts[first])]
-        arrays = driver.joined(jobs, np.arange(len(wanted))) if len(wanted) > 1 else None
+        joined = driver.joined(jobs) if len(wanted) > 1 else None
+        arrays = None if joined is None else driver.take_joined(joined, jobs, None)
         return _as_table(source, driver.by_fragment(jobs) if arrays is None else [arrays])
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     return driver.table(fragment, wanted - starts[fragment])
@@ -186,28 +190,46 @@ class _Take:
                 numbers, fragment, rows = numbers[sort], fragment[sort], rows[sort]
             edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(rows)]
             jobs = [(int(fragment[begin]), rows[begin:end]) for begin, end in pairwise(edges)]
-            if not small and (arrays := self.joined(jobs, numbers)) is not None:
-                return _as_table(self.source, [arrays])
-            order.append(numbers)
-            chunks += self.by_fragment(jobs)
+            if (joined := self.joined(jobs)) is not None:
+                inside = [position in joined.fragments for position, _ in jobs]
+                ours = np.repeat(inside, np.diff(edges))
+                done = list(compress(jobs, inside))
+                if not small and len(done) == len(jobs):
+                    arrays = self.take_joined(joined, done, numbers)
+                    if arrays is not None:
+                        return _as_table(self.source, [arrays])
+                elif done and (arrays := self.take_joined(joined, done, None)) is not None:
+                    order.append(numbers[ours])
+                    chunks.append(arrays)
+                    numbers = numbers[~ours]
+                    jobs = [
+                        job for job, is_inside in zip(jobs, inside, strict=True) if not is_inside
+                    ]
+            if jobs:
+                order.append(numbers)
+                chunks += self.by_fragment(jobs)
         table = _as_table(self.source, chunks)
         return table if _is_ascending(order) else self._in_order(table, np.concatenate(order))
 
-    def joined(self, jobs: list[_Job], numbers: Int64s) -> _Chunk | None:
-        """Rows of many pages, column by column: row ``numbers[i]`` is row i of the jobs.
-
-        None where their columns cannot be joined, or have one page each.
-        """
+    def joined(self, jobs: list[_Job]) -> JoinedFragments | None:
+        """The joined columns of some fragments, if rows lie in many pages and these can be."""
         source, first = self.source, self.source.fragment(jobs[0][0])
         if self.deleted or not first.mapped or (len(jobs) == 1 and not first.has_many_pages):
             return None
-        joined = source.joined([position for position, _ in jobs])
-        if joined is None:
-            return None
+        return source.joined([position for position, _ in jobs])
+
+    def take_joined(
+        self, joined: JoinedFragments, jobs: list[_Job], numbers: Int64s | None
+    ) -> _Chunk | None:
+        """Rows of joined fragments, column by column.
+
+        Row i of the jobs becomes row ``numbers[i]``, or row i. None where it has to be done
+        fragment by fragment.
+        """
         bound_rows = list(map(self._bind, jobs))
         if any(
-            joined.fragments[at] is not bound
-            for (at, _), (bound, _) in zip(jobs, bound_rows, strict=True)
+            joined.fragments[position] is not bound
+            for (position, _), (bound, _) in zip(jobs, bound_rows, strict=True)
         ):
             return None  # another way to prefetch
         sizes = [len(rows) for _, rows in bound_rows]
@@ -215,16 +237,16 @@ class _Take:
         among_all = joined.numbers(fragment, np.concatenate([rows for _, rows in bound_rows]))
         if among_all is None:
             return None
-        wanted = np.empty_like(among_all)
-        wanted[numbers] = among_all
-        back = inverse_permutation(numbers)
+        back = None if numbers is None else inverse_permutation(numbers)
+        wanted = among_all if back is None else among_all[back]
 
         def take(at: int) -> pa.Array:
             column = joined.columns[at]
             if column is not None:
                 return column.take(wanted)
             parts = [bound.columns[at].take(rows) for bound, rows in bound_rows]
-            return concat_arrays(parts).take(number_array(back))
+            array: pa.Array = concat_arrays(parts)
+            return array if back is None else array.take(number_array(back))
 
         columns = range(len(joined.columns))
         try:
