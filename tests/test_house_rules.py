@@ -317,7 +317,7 @@ COMPILED = sorted(path for path in (KERNELS / "loops").glob("*.py") if path.stem
 WRAPPERS = sorted(
     path
     for path in KERNELS.glob("*.py")
-    if "glaive.kernels.loops import" in path.read_text("utf-8")
+    if "glaive.kernels.native import" in path.read_text("utf-8")
 )
 
 stem = operator.attrgetter("stem")

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.scalars import FALSE, scalar
 from glaive.arrow.buffers import pack_flags
 from glaive.errors import SchemaError
 from glaive.memory import items_of
@@ -50,7 +51,7 @@ class _Maskable:
         import pyarrow.compute as pc
 
         passing: Any = pc.take(self.mask(array.dictionary), array.indices)
-        return pc.and_(pc.is_valid(array), pc.fill_null(passing, False))
+        return pc.and_(pc.is_valid(array), pc.fill_null(passing, FALSE))
 
     def _plain_mask(self, array: Any) -> Any:
         """The mask of an array that is neither a dictionary nor of an extension type."""
@@ -79,10 +80,10 @@ class InRange(_Maskable):
         mask = pc.is_valid(array)
         if self.low is not None:
             above = pc.greater_equal if self.low_included else pc.greater
-            mask = pc.and_(mask, pc.fill_null(above(array, self.low), False))
+            mask = pc.and_(mask, pc.fill_null(above(array, self.low), FALSE))
         if self.high is not None:
             below = pc.less_equal if self.high_included else pc.less
-            mask = pc.and_(mask, pc.fill_null(below(array, self.high), False))
+            mask = pc.and_(mask, pc.fill_null(below(array, self.high), FALSE))
         return mask
 
     def _float_mask(self, array: Any) -> Any:
@@ -144,7 +145,7 @@ class IsNull(_Maskable):
         valid = pc.is_valid(array)
         if array.dictionary.null_count:
             present = pc.take(pc.is_valid(array.dictionary), array.indices)
-            valid = pc.and_(valid, pc.fill_null(present, False))
+            valid = pc.and_(valid, pc.fill_null(present, FALSE))
         return valid if self.negated else pc.invert(valid)
 
 
@@ -160,12 +161,12 @@ class HasText(_Maskable):
         import pyarrow.compute as pc
 
         if self.begins and self.ends:
-            mask = pc.equal(array, pa.scalar(self.word, array.type))
+            mask = pc.equal(array, scalar(self.word, array.type))
         elif self.begins:
             mask = pc.starts_with(array, self.word)
         else:
             mask = (pc.ends_with if self.ends else pc.match_substring)(array, self.word)
-        return pc.fill_null(mask, False)
+        return pc.fill_null(mask, FALSE)
 
 
 Condition: TypeAlias = InRange | IsOneOf | IsNull | HasText
@@ -189,7 +190,7 @@ def _is_in(array: Any, values: Any) -> Any:
     for value in values.drop_null():
         equal = pc.equal(array, value)
         mask = equal if mask is None else pc.or_(mask, equal)
-    return pc.fill_null(mask, False)
+    return pc.fill_null(mask, FALSE)
 
 
 def _check_types(array: Any, *operands: Any) -> None:

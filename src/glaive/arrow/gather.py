@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,11 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
-from glaive.arrow.buffers import all_set, join_bits, take_bits
+from glaive.arrow.buffers import all_set, join_bits, number_array, take_bits
 from glaive.errors import RowIndexError, SchemaError
 from glaive.memory import items_of
 
-__all__ = ["concat_blocks", "take_block"]
+__all__ = ["INT32_MAX", "concat_blocks", "take_block"]
 
 INT32_MAX = 2**31 - 1
 
@@ -93,7 +93,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
         lengths = np.diff(items_of(block.offsets, np.int32, block.count + 1))
         if int(lengths[positions].sum(dtype=np.int64)) > INT32_MAX:
             array, bits = array.cast(pa.large_binary()), 64
-    taken = pc.take(array, cast("Any", positions), boundscheck=False)
+    taken = pc.take(array, number_array(positions), boundscheck=False)
     _, offsets, data = taken.buffers()
     if offsets is None:
         offsets = pa.py_buffer(bytes(bits // 8))

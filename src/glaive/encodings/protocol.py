@@ -265,6 +265,13 @@ class PageBytes:
     rows: int
     where: Where
 
+    @property
+    def mapped_end(self) -> int | None:
+        """Where the buffers end in the file; None where it is not mapped."""
+        if self.at_hand is None:
+            return None
+        return max((part.end for part in self.ranges), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class PageParts(Generic[P]):
@@ -352,6 +359,14 @@ class PageReader(ABC):
     @abstractmethod
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The rows at these positions of the page, any order, repeats allowed."""
+
+    @property
+    def mapped_end(self) -> int | None:
+        """Where all that the page reads ends in its mapped file.
+
+        None, the default, where that is not known or the file is not mapped.
+        """
+        return None
 
     def page_signature(self) -> PageSignature | None:
         """The signature that other pages must have to be joined with this one.

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.scalars import FALSE
 from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.errors import FilterError
 from glaive.expr.rows import repeat
@@ -46,7 +47,7 @@ def compare(op: str, left: Any, right: Any) -> Any:
 
 def distinct(left: Any, right: Any) -> Any:
     """``IS DISTINCT FROM``: never null."""
-    unequal = pc.fill_null(compare("!=", left, right), False)
+    unequal = pc.fill_null(compare("!=", left, right), FALSE)
     return pc.or_(unequal, pc.xor(pc.is_null(left), pc.is_null(right)))
 
 
@@ -111,7 +112,7 @@ def _same(left: Any, right: Any) -> NDArray[np.bool_]:
             matching &= ~here | _same(left.field(i), right.field(i))
         return matching
     if not pa.types.is_nested(kind):
-        equal = pc.fill_null(compare("=", left, right), False).to_numpy(zero_copy_only=False)
+        equal = pc.fill_null(compare("=", left, right), FALSE).to_numpy(zero_copy_only=False)
         plain: NDArray[np.bool_] = np.where(here & there, equal, here == there)
         return plain
     first, second = list_spans(left), list_spans(right)
@@ -135,8 +136,8 @@ def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
     if pa.types.is_nested(mine.type):
         signs = _ordering(mine, theirs)
     else:
-        less = pc.fill_null(compare("<", mine, theirs), False).to_numpy(zero_copy_only=False)
-        more = pc.fill_null(compare(">", mine, theirs), False).to_numpy(zero_copy_only=False)
+        less = pc.fill_null(compare("<", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
+        more = pc.fill_null(compare(">", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
         signs = more.astype(np.int8) - less.astype(np.int8)
     here, there = _valid(mine), _valid(theirs)
     signs = np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.scalars import FALSE
 from glaive.arrow.slices import slice_bits
 from glaive.kernels.contains import contains
 from glaive.kernels.strings import Strings
@@ -45,7 +46,7 @@ def prefiltered(strings: Any, word: str, test: Any) -> Any:
     If few do, only those are tested.
     """
     candidates = containing(strings, word)
-    rows = np.flatnonzero(np.asarray(pc.fill_null(candidates, False)))
+    rows = np.flatnonzero(np.asarray(pc.fill_null(candidates, FALSE)))
     if len(rows) * _RARE > len(strings):
         return test(strings)
     flags = np.zeros(len(strings), np.bool_)

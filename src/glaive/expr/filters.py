@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.scalars import FALSE
 from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
 from glaive.arrow.dictionaries import concat_arrays
@@ -270,5 +271,5 @@ def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
         mask: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
     except CapacityError as error:
         raise _too_large(render(node), error) from None
-    passing: pa.BooleanArray = pc.fill_null(mask, False) if mask.null_count else mask
+    passing: pa.BooleanArray = pc.fill_null(mask, FALSE) if mask.null_count else mask
     return passing

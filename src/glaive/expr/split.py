@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.scalars import constants
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.expr import tree
 from glaive.expr.coerce import plain
@@ -44,15 +45,15 @@ def one_column(node: Node) -> Test | None:
                 return (path, IsOneOf(items.array(), negated)) if _is_flat(column) else None
             values = [item.value for item in items if isinstance(item, Literal)]
             if len(values) == len(items) and _is_flat(column):
-                return path, IsOneOf(pa.array(values, plain(column.type)), negated)
+                return path, IsOneOf(constants(values, plain(column.type)), negated)
         case tree.Like(tree.Column(path, kind), Literal(), negated=False, ignore_case=False):
             return _liked(path, kind, node.pattern, node.escape)
         case tree.Column(path, kind) if pa.types.is_boolean(plain(kind)):
-            return path, IsOneOf(pa.array([True]))
+            return path, IsOneOf(constants([True], pa.bool_()))
         case tree.Not(tree.Column(path, kind)) if pa.types.is_boolean(plain(kind)):
-            return path, IsOneOf(pa.array([False]))
+            return path, IsOneOf(constants([False], pa.bool_()))
         case tree.IsTruth(tree.Column(path), bool() as truth, False):
-            return path, IsOneOf(pa.array([truth]))
+            return path, IsOneOf(constants([truth], pa.bool_()))
         case tree.Or(operands):
             return _alternatives(operands)
     return None
@@ -83,15 +84,15 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
     scalar = right.scalar()
     match op:
         case "=":
-            return column.path, IsOneOf(pa.array([right.value], scalar.type))
+            return column.path, IsOneOf(constants([right.value], scalar.type))
         case "!=":
-            return column.path, IsOneOf(pa.array([right.value], scalar.type), negated=True)
+            return column.path, IsOneOf(constants([right.value], scalar.type), negated=True)
         case "<" | "<=":
             return column.path, InRange(high=scalar, high_included=op == "<=")
         case ">" | ">=":
             return column.path, InRange(low=scalar, low_included=op == ">=")
         case "IS NOT DISTINCT FROM":
-            return column.path, IsOneOf(pa.array([right.value], scalar.type))
+            return column.path, IsOneOf(constants([right.value], scalar.type))
         case _:
             return None
 

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from glaive.arrow.scalars import scalar
+
 __all__ = [
     "FIRST_VALUE",
     "MAX_DEPTH",
@@ -138,7 +140,7 @@ class Literal(_Positioned):
             return self.value
         if isinstance(self.value, tuple):
             return pa.scalar(list(self.value), self.type)
-        return pa.scalar(self.value, self.type)
+        return scalar(self.value, self.type)
 
     @property
     def is_null(self) -> bool:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from glaive.errors import CorruptFileError
-from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
+from glaive.format.limits import (
+    MAX_FRAGMENT_ID,
+    MAX_FRAGMENT_ROWS,
+    check_file_name,
+    is_file_name,
+)
+from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.types import FormatVersion
 
@@ -279,7 +285,7 @@ class SingleFile(NamedTuple):
     Parameters
     ----------
     path, size
-        Its name, and its bytes according to the manifest.
+        Its path below the dataset, checked, and its bytes according to the manifest.
     rows
         Physical rows of the fragment.
     has_deletions
@@ -296,15 +302,20 @@ class SingleFile(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
-        """The file of a fragment; None unless it has a single such file of at most a size."""
+        """The file of a fragment; None unless it has a single such file of at most a size.
+
+        None too if its name leads elsewhere: whoever opens it reports that.
+        """
         if len(wire.files) != 1:
             return None
         file = wire.files[0]
         if not 0 < file.file_size_bytes <= max_size or file.HasField("base_id"):
             return None
+        if not is_file_name(file.path):
+            return None
         version = storage_version(file.file_major_version, file.file_minor_version)
         return cls(
-            file.path,
+            data_file_path(file.path),
             file.file_size_bytes,
             wire.physical_rows,
             wire.HasField("deletion_file"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from io import FileIO
 from itertools import groupby
 from stat import S_ISDIR, S_ISREG
 
@@ -150,9 +149,12 @@ class LocalStore(ObjectStore):
         full = self.full(path)
         done = 0
         try:
-            with FileIO(full, opener=_opened) as file:
-                while done < len(target) and (count := file.readinto(target[done:])):
+            fd = os.open(full, READING)
+            try:
+                while done < len(target) and (count := _read_into(fd, target[done:])):
                     done += count
+            finally:
+                os.close(fd)
         except OSError as error:
             raise from_system(error, full, "read") from None
         self.counters.add_read(1, done)
@@ -369,8 +371,12 @@ def _joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
     return b"".join(data)
 
 
-def _opened(full: str, flags: int) -> int:
-    return os.open(full, flags | READING)
+def _read_into(fd: int, target: memoryview) -> int:
+    if hasattr(os, "readv"):
+        return os.readv(fd, [target])
+    data = os.read(fd, len(target))
+    target[: len(data)] = data
+    return len(data)
 
 
 def _rest(fd: int, size: int) -> Iterator[bytes]:

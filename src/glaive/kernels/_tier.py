@@ -15,22 +15,25 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from glaive.config import settings
+from glaive.kernels import native
 
 __all__ = ["SMALL_WORK", "Tier", "force_tier", "use_compiled"]
 
 Tier = Literal["auto", "numba", "numpy"]
 
 SMALL_WORK = 65_536
-"""Values below which numpy is quicker than loading numba (about 0.3 s, once per process)."""
+"""Values below which numpy is quicker than loading llvmlite (about 30 ms, once per process)."""
+
+CALL_WORK = 2_000
+"""Values that numpy works on in the time that it needs for a call alone."""
 
 ENOUGH_WORK = 1_000_000
-"""Values in small calls after which numpy has cost about as much as loading numba."""
+"""Values in small calls after which numpy has cost about as much as loading llvmlite."""
 
 _tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0
@@ -45,9 +48,9 @@ def use_compiled(work: int) -> bool:
     global _small_work  # noqa: PLW0603  # a count; a lost update only delays the switch
     if _tier != "auto":
         return _tier == "numba"
-    if work >= SMALL_WORK or "glaive.kernels.loops.memory" in sys.modules:
+    if work >= SMALL_WORK or native.is_loaded():
         return True
-    _small_work += work
+    _small_work += work + CALL_WORK
     return _small_work >= ENOUGH_WORK
 
 

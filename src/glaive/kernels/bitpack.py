@@ -22,6 +22,7 @@ from glaive.kernels import _bitpack_reference as reference
 from glaive.kernels._addresses import address
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import bitpack as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -79,8 +80,6 @@ def unpack_inline(
     total = checks.total(counts, BLOCK * len(counts), where)
     target = checks.target(out, offset, total * word_bits // 8)
     if use_compiled(total):
-        from glaive.kernels.loops import bitpack as compiled
-
         scratch = pa.allocate_buffer(BLOCK * 8)
         bad = compiled.unpack_inline(
             address(data), data.size, address(starts), address(sizes), address(counts),
@@ -183,8 +182,6 @@ def take_inline(
     chunk, index = checks.aligned(word_bits, chunk, index)
     target = allocate(len(chunk) * word_bits // 8)
     if use_compiled(len(chunk)):
-        from glaive.kernels.loops import bitpack as compiled
-
         bad = compiled.take_inline(
             address(data), data.size, address(starts), address(sizes), len(starts),
             address(chunk), address(index), len(chunk), word_bits, address(target),
@@ -235,8 +232,6 @@ def unpack_out_of_line(
     total = int(counts.sum())
     target = checks.target(out, offset, total * word_bits // 8)
     if use_compiled(total):
-        from glaive.kernels.loops import bitpack as compiled
-
         scratch = pa.allocate_buffer(BLOCK * 8)
         compiled.unpack_out_of_line(
             address(data), address(starts), address(counts), len(starts), word_bits, width,
@@ -253,8 +248,6 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.ui
     checks.check_values(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
     if use_compiled(count):
-        from glaive.kernels.loops import bitpack as compiled
-
         compiled.chunk_widths(address(values), count, word_bits, address(widths))
     else:
         reference.chunk_widths(values, count, word_bits, widths)
@@ -288,8 +281,6 @@ def pack_inline(
     sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word_bits // 8
     target = as_array(allocate(int(sizes.sum())))
     if use_compiled(count):
-        from glaive.kernels.loops import bitpack as compiled
-
         scratch = pa.allocate_buffer(BLOCK * 8)
         compiled.pack_inline(
             address(values), count, word_bits, address(widths), address(target), address(scratch)
@@ -325,8 +316,6 @@ def pack_out_of_line(
     sizes = out_of_line_sizes(counts, word_bits, width)
     target = as_array(allocate(int(sizes.sum())))
     if use_compiled(int(counts.sum())):
-        from glaive.kernels.loops import bitpack as compiled
-
         scratch = pa.allocate_buffer(BLOCK * 8)
         compiled.pack_out_of_line(
             address(values), address(counts), len(counts), word_bits, width, address(target),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import bytesplit as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["WORD_BITS", "exercise", "join_bytes", "split_bytes", "take_bytes"]
@@ -41,8 +42,6 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np
         raise ValueError(f"chunks of {total} values out of {values.size // width}")
     out = as_array(allocate(total * width))
     if use_compiled(total):
-        from glaive.kernels.loops import bytesplit as compiled
-
         compiled.split(address(values), address(counts), len(counts), width, address(out))
         return out
     at = _positions(np.cumsum(counts) - counts, counts, width)
@@ -76,8 +75,6 @@ def join_bytes(
     total = int(counts.sum())
     target = allocate(total * width)
     if use_compiled(total):
-        from glaive.kernels.loops import bytesplit as compiled
-
         compiled.join(
             address(data), address(starts), address(counts), len(counts), width, address(target)
         )
@@ -119,8 +116,6 @@ def take_bytes(
     wanted, width = len(chunk), word_bits // 8
     target = allocate(wanted * width)
     if use_compiled(wanted):
-        from glaive.kernels.loops import bytesplit as compiled
-
         bad = compiled.take(
             address(data), address(starts), address(counts), len(counts), address(chunk),
             address(index), wanted, width, address(target),

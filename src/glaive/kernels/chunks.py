@@ -28,6 +28,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_within
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import chunks as compiled
 from glaive.memory import allocate, as_array
 from glaive.types import Where
 
@@ -102,8 +103,6 @@ def parse_headers(
     buffer_starts = memory[chunks : chunks * (1 + buffers)].reshape(buffers, chunks)
     buffer_sizes = memory[chunks * (1 + buffers) :].reshape(buffers, chunks)
     if use_compiled(chunks * 64):
-        from glaive.kernels.loops import chunks as compiled
-
         starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
         bad = compiled.parse_headers(
             address(data), address(starts), address(sizes), chunks, level_buffers, value_buffers,
@@ -193,8 +192,6 @@ def count_levels(
             where=where,
         )
     if use_compiled(entries):
-        from glaive.kernels.loops import chunks as compiled
-
         rep = None if rep is None else np.ascontiguousarray(rep)
         definition = None if definition is None else np.ascontiguousarray(definition)
         counted = compiled.count_levels(
@@ -264,8 +261,6 @@ def max_levels(
 def find_row(rep: Levels, max_rep: int, row: int) -> int:
     """The entry at which row number ``row`` (from 0) begins; ``len(rep)`` if there is none."""
     if use_compiled(len(rep)):
-        from glaive.kernels.loops import chunks as compiled
-
         rep = np.ascontiguousarray(rep)
         return int(compiled.find_row(address(rep), len(rep), max_rep, row))
     return _find_row_numpy(rep, max_rep, row)
@@ -314,8 +309,6 @@ def assemble_chunks(
     # No byte past the last level or value is copied.
     sources = [np.ascontiguousarray(data) for data, _ in parts]
     if use_compiled(out.size):
-        from glaive.kernels.loops import chunks as compiled
-
         addresses = np.array([address(source) for source in sources], np.int64)
         levels = np.ascontiguousarray(levels, np.int64)
         compiled.assemble(

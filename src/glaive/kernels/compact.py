@@ -15,6 +15,7 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
+from glaive.kernels.native import compact as compiled
 from glaive.kernels.records import CompactInline
 from glaive.kernels.string_records import CompactVariable
 from glaive.kernels.strings import Strings, as_offsets
@@ -112,8 +113,6 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
     if not use_compiled(deleted.rows):
         rows = as_array(values)[: deleted.rows * width].reshape(deleted.rows, width)
         return as_buffer(np.ascontiguousarray(rows[deleted.mask()]).reshape(-1))
-    from glaive.kernels.loops import compact as compiled
-
     target = allocate_with_slack(deleted.live * width, _SLACK)
     if width in _WORDS:
         live, begin = deleted.bits()
@@ -170,8 +169,6 @@ def compact_inline(
     if not use_compiled(total):
         words = unpack_inline(data, starts, sizes, counts, word_bits, where)
         return compact_fixed(words.slice(low * width, deleted.rows * width), width, deleted)
-    from glaive.kernels.loops import compact as compiled
-
     target = allocate_with_slack(deleted.live * width, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
     live, begin = deleted.bits()
@@ -206,8 +203,6 @@ def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffe
         part = as_array(bits)[first : (begin + deleted.rows + 7) // 8]
         flags = np.unpackbits(part, count=skip + deleted.rows, bitorder="little")[skip:]
         return as_buffer(np.packbits(flags[deleted.mask()], bitorder="little"))
-    from glaive.kernels.loops import compact as compiled
-
     target = allocate_with_slack((deleted.live + 7) // 8, _SLACK)
     numbers = deleted.numbers
     if compiled.compact_bits(
@@ -242,8 +237,6 @@ def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
         raise ValueError(f"{capacity} bytes of strings in {strings.data.size}")
     if not use_compiled(deleted.rows):
         return _keep_variable_numpy(strings, ends, deleted)
-    from glaive.kernels.loops import compact as compiled
-
     offsets = allocate((deleted.live + 1) * width)
     out = allocate_with_slack(capacity, _SLACK)
     call = CompactVariable(

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import contains as compiled
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array, as_buffer
 
@@ -44,8 +45,6 @@ def contains(strings: Strings, count: int, pattern: bytes) -> pa.Buffer:
             flags[row] |= inside
             at = text.find(pattern, int(ends[row + 1]) - first if inside else at + 1)
         return as_buffer(np.packbits(flags, bitorder="little"))
-    from glaive.kernels.loops import contains as compiled
-
     wanted = np.frombuffer(pattern, np.uint8)
     compiled.contains(
         address(strings.offsets), strings.offset_bits // 8, count, address(strings.data),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glaive.errors import RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import offsets as compiled
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 
@@ -60,8 +61,6 @@ def _beyond(index: int, number: int) -> RowIndexError:
 
 
 def _expand_compiled(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Strings) -> Strings:
-    from glaive.kernels.loops import offsets as compiled
-
     count, number = len(wanted), len(ends) - 1
     sizes = np.diff(ends).astype(np.uint32)
     longest = int(sizes.max(initial=0))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import end_offsets as compiled
 from glaive.kernels.strings import MAX_32
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Where
@@ -99,8 +100,6 @@ def decode_end_offsets(
     offsets = allocate((count + 1) * (bits // 8))
     validity = allocate((count + 7) // 8)
     if use_compiled(count):
-        from glaive.kernels.loops import end_offsets as compiled
-
         nulls = compiled.resolve(
             address(stored[skip:]), count, start, adjustment, bits // 8,
             address(offsets), address(validity),

@@ -10,6 +10,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import flat as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["exercise", "join_bits", "take_flat"]
@@ -51,8 +52,6 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
         )
     total = int(counts.sum())
     if use_compiled(total):
-        from glaive.kernels.loops import flat as compiled
-
         target = allocate_bits(total)
         compiled.join_bits(
             address(data), data.size, address(starts), address(counts), len(starts), address(target)
@@ -116,8 +115,6 @@ def take_flat(
         )
     target = allocate((wanted * bits + 7) // 8)
     if use_compiled(wanted):
-        from glaive.kernels.loops import flat as compiled
-
         values = (
             address(data), data.size, address(starts), address(sizes), len(starts),
             address(chunk), address(index), wanted,

@@ -21,6 +21,8 @@ from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import fsst as compiled_fsst
+from glaive.kernels.native import fsst_encode as compiled_fsst_encode
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.string_records import DecodeFsst, EncodeFsst
 from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
@@ -126,8 +128,6 @@ def _decode_compiled(
     table: SymbolTable, strings: Strings, columns: Sequence[Ints], work: int, where: Where
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
-    from glaive.kernels.loops import fsst as compiled
-
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
     starts, bases, floors, limits, counts = columns
     size = _estimate_size(table, strings.data, columns, work)
@@ -140,7 +140,7 @@ def _decode_compiled(
         symbols=address(table.words), sizes=address(table.lengths),
         checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
     )  # fmt: skip
-    while (status := compiled.decode(*call)) != -1:
+    while (status := compiled_fsst.decode(*call)) != -1:
         if status >= 0:
             raise damaged_codes(f"chunk {status}", where)
         # A run needs at most eight bytes per byte of its own, so this ends.
@@ -260,8 +260,6 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     size = int(ends[count]) - int(ends[0])
     if not use_compiled(size // 8):
         return _encode_numpy(table, ends[: count + 1], bits, memoryview(data))
-    from glaive.kernels.loops import fsst_encode as compiled
-
     out_bits = 64 if 2 * size > MAX_32 else bits
     if out_bits != bits:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
@@ -281,7 +279,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
             stop=stop, scratch=address(scratch), batch=_BATCH_BYTES, ends=address(written),
             out=address(out), capacity=capacity, state=address(state),
         )  # fmt: skip
-        done = compiled.encode(*call)
+        done = compiled_fsst_encode.encode(*call)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
         remaining = int(ends[count]) - int(ends[done])

@@ -17,6 +17,7 @@ from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.fsst import decode_chunks
+from glaive.kernels.native import fsst_pages as compiled
 from glaive.kernels.string_records import DecodeFsstPages
 from glaive.kernels.strings import MAX_32, Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
@@ -68,8 +69,6 @@ def decode_pages(
         return _decode_pages_numpy(
             tables, chunks, data, (starts, sizes, counts), offset_bits, where
         )
-    from glaive.kernels.loops import fsst_pages as compiled
-
     columns = [np.ascontiguousarray(column, np.int64) for column in (starts, heads, sizes, counts)]
     firsts, floors, limits, values = columns
     ends = np.cumsum(chunks)

@@ -19,6 +19,7 @@ from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._fsst_output import new_checkpoints
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.fsst import decode_chunks, encode_strings
+from glaive.kernels.native import fsst_search as compiled
 from glaive.kernels.string_records import SearchFsst
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
@@ -95,8 +96,6 @@ def search_chunks(
     work = int((sizes - heads).sum())
     if not use_compiled(work // 8):
         return _search_numpy(table, data, (starts, sizes, counts), offset_bits, test, where)
-    from glaive.kernels.loops import fsst_search as compiled
-
     bits = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
     checkpoints = new_checkpoints(_MAX_CODES)

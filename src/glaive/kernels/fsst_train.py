@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.hashing import copy_ranges
+from glaive.kernels.native import fsst_train as compiled
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import (
     MAX_SYMBOL_BYTES,
@@ -113,8 +114,6 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
 
 
 def _train_compiled(sample: Strings, rounds: NDArray[np.int64]) -> SymbolTable:
-    from glaive.kernels.loops import fsst_train as compiled
-
     size = sample.data.size
     memory = np.zeros(compiled.memory_size(size), np.uint8)
     words, sizes = np.empty(MAX_SYMBOLS, np.uint64), np.empty(MAX_SYMBOLS, np.int64)

@@ -34,6 +34,7 @@ from glaive.kernels._full_zip_reference import (
     offset_width,
 )
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import full_zip as compiled
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 from glaive.memory import allocate, as_array, as_buffer
@@ -87,8 +88,6 @@ def gather_rows(
         )
     out = allocate(count * width)
     if use_compiled(count):
-        from glaive.kernels.loops import full_zip as compiled
-
         rows = np.ascontiguousarray(rows, np.int64)
         compiled.gather_rows(address(data), address(rows), count, stride, skip, width, address(out))
     elif count and width:
@@ -167,8 +166,6 @@ def unzip(
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_compiled(int((stops - starts).sum()) // _WORK_BYTES):
         return reference.unzip(as_array(data), starts, stops, layout, where)
-    from glaive.kernels.loops import full_zip as compiled
-
     totals = np.zeros(4, np.int64)
     call = MeasureEntries(
         data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
@@ -245,8 +242,6 @@ def gather_ranges(data: pa.Buffer, starts: Words, sizes: Words, where: object) -
     total = int(sizes.sum())
     out = allocate(total)
     if use_compiled(total // _WORK_BYTES):
-        from glaive.kernels.loops import full_zip as compiled
-
         starts = np.ascontiguousarray(starts, np.int64)
         sizes = np.ascontiguousarray(sizes, np.int64)
         compiled.gather_ranges(
@@ -323,8 +318,6 @@ def zip_entries(
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size
     if use_compiled(entries + size // _WORK_BYTES):
-        from glaive.kernels.loops import full_zip as compiled
-
         compiled.zip_entries(
             *ZipEntries(
                 words=address(words),

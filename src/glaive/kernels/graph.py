@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import graph as compiled
 from glaive.kernels.records import RepairGraph
 
 __all__ = ["Lists", "Points", "exercise", "repair_graph"]
@@ -89,8 +90,6 @@ def repair_graph(
         raise ValueError(f"{len(lists.nodes)} neighbours of {len(lists.counts)} nodes")
     dimension = points.vectors.shape[1]
     if use_compiled(len(nodes) * max(1, dimension)):
-        from glaive.kernels.loops import graph as compiled
-
         stamps = np.zeros(len(live), np.int32)
         scratch = np.empty((4, MAX_CANDIDATES), np.int32)
         call = RepairGraph(

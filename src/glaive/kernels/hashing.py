@@ -16,6 +16,7 @@ from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import hashing as compiled
 from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
@@ -65,8 +66,6 @@ def number_strings(
     check_offsets(offsets, bits, data, count)
     if not use_compiled(count):
         return _number_arrow(strings, count, max_items, max_bytes)
-    from glaive.kernels.loops import hashing as compiled
-
     slots, hashes, firsts = _tables(count, max_items)
     indices = allocate(4 * count)
     call = NumberStrings(
@@ -106,8 +105,6 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
         if number > max_items:
             return None
         return Numbered(_buffer(encoded.indices, 1), _buffer(encoded.dictionary, 1), number)
-    from glaive.kernels.loops import hashing as compiled
-
     tables = _tables(count, max_items)
     indices = allocate(4 * count)
     source = [address(values), bits // 64, count, max_items]

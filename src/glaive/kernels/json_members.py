@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import json_members as compiled
 
 __all__ = ["exercise", "find_members"]
 
@@ -59,8 +60,6 @@ def find_members(
     if not use_compiled(len(begin)):
         _find_numpy(raw, begin, end, key, words, positions)
         return words, positions
-    from glaive.kernels.loops import json_members as compiled
-
     raw, wanted = np.ascontiguousarray(raw), np.frombuffer(key or b"\0", np.uint8)
     bad = compiled.find_members(
         address(raw), address(begin), address(end), len(begin), address(wanted), len(key),

@@ -26,6 +26,7 @@ from glaive.kernels.bitpack import (
     unpack_out_of_line,
 )
 from glaive.kernels.flat import join_bits
+from glaive.kernels.native import level_bits as compiled
 from glaive.kernels.runs import MAX_RUN, expand_runs
 from glaive.memory import as_array, as_buffer
 
@@ -77,8 +78,6 @@ def unpack_level_bits(
         checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
         total = int(counts.sum())
     if use_compiled(total):
-        from glaive.kernels.loops import level_bits as compiled
-
         target = allocate_bits(total)
         nulls = np.zeros(1, np.int64)
         if encoding == "inline":
@@ -141,8 +140,6 @@ def unpack_run_bits(
     values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
     runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
     if _within(data, values, lengths, runs, counts) and use_compiled(total):
-        from glaive.kernels.loops import level_bits as compiled
-
         target = allocate_bits(total)
         nulls = np.zeros(1, np.int64)
         bad = compiled.validity_of_runs(

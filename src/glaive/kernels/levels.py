@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import levels as compiled
 from glaive.kernels.records import ResolveLists
 from glaive.memory import allocate, as_array, as_buffer
 
@@ -87,8 +88,6 @@ def resolve_lists(
         next_rep = as_array(allocate(2 * entries), np.uint16)
         next_def = as_array(allocate(2 * entries), np.uint16)
     if use_compiled(entries):
-        from glaive.kernels.loops import levels as compiled
-
         bitmap = allocate_bits(capacity if null_level else 0)
         rep = np.ascontiguousarray(rep)
         if definition is not None:
@@ -158,8 +157,6 @@ def validity_from_levels(
     """
     entries = len(definition)
     if use_compiled(entries):
-        from glaive.kernels.loops import levels as compiled
-
         bitmap = allocate_bits(entries)
         definition = np.ascontiguousarray(definition)
         slots, nulls = compiled.validity(

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.chunks import max_levels
+from glaive.kernels.native import list_levels as compiled_list_levels
+from glaive.kernels.native import list_rows as compiled_list_rows
 from glaive.kernels.records import LevelPage, ReadChunks, ReorderRows, SelectRows, packed
 from glaive.memory import allocate, as_array
 
@@ -94,13 +96,11 @@ def read_levels(
     chunks = len(starts)
     if not chunks or not use_compiled(64 * chunks):
         return None
-    from glaive.kernels.loops import list_levels as compiled
-
     _same_length(chunks, sizes, counts, row_starts[1:], enters)
     starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
     counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
     enters = np.ascontiguousarray(enters)
-    total = compiled.count_entries(address(data), data.size, address(starts), chunks)
+    total = compiled_list_levels.count_entries(address(data), data.size, address(starts), chunks)
     if not chunks <= total <= max_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
     buffers = page.value_buffers
@@ -116,7 +116,7 @@ def read_levels(
         buffer_sizes=base + 8 * chunks * (1 + buffers), firsts=base, rep=address(rep),
         definition=0 if definition is None else address(definition), capacity=total,
     )  # fmt: skip
-    done = compiled.read_chunks(*call)
+    done = compiled_list_levels.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
@@ -154,12 +154,10 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> 
     chunks, wanted = len(row_starts) - 1, len(rows)
     if not use_compiled(wanted + chunks):
         return _locate_numpy(rows, row_starts, enters)
-    from glaive.kernels.loops import list_rows as compiled
-
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
     ids = base + 16 * wanted
-    used = compiled.locate_rows(
+    used = compiled_list_rows.locate_rows(
         address(rows) if wanted else 0, wanted, address(row_starts), address(enters), chunks,
         ids + 8 * chunks, base, base + 8 * wanted, ids,
     )  # fmt: skip
@@ -231,8 +229,6 @@ def select_levels(
     chunks, wanted = len(ids), len(rows)
     if not wanted or not use_compiled(64 * chunks):
         return None
-    from glaive.kernels.loops import list_rows as compiled
-
     _same_length(chunks, starts)
     _same_length(len(sizes), counts, row_starts[1:], enters[1:])
     _same_length(wanted, begin, last)
@@ -267,7 +263,7 @@ def select_levels(
             slots=address(values), positions=address(values) + 8 * (capacity + 1),
             capacity=capacity,
         )  # fmt: skip
-        done, seen = compiled.select_rows(*call)
+        done, seen = compiled_list_rows.select_rows(*call)
         if done < 0:
             return None
         if done <= capacity:
@@ -289,7 +285,7 @@ def select_levels(
             def_out=0 if definition is None else address(definition), slots_out=address(values),
             index_out=address(values) + 8 * seen,
         )  # fmt: skip
-        compiled.reorder_rows(*reorder)
+        compiled_list_rows.reorder_rows(*reorder)
         shift = 8 * seen
     positions = as_array(values, np.int64)
     ranges = memory[: 2 * buffers * chunks].reshape(2, buffers, chunks)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import lookup as compiled
 from glaive.kernels.string_records import FindStrings
 from glaive.kernels.strings import Strings, check_offsets
 from glaive.memory import as_buffer
@@ -61,8 +62,6 @@ class WordTable:
             values, first, _ = self._sorted
             at = np.minimum(np.searchsorted(values, words), len(values) - 1)
             return np.where(values[at] == words, first[at], -1)
-        from glaive.kernels.loops import lookup as compiled
-
         slots, _ = self._entered
         numbers = np.empty(len(words), np.int64)
         bits = len(slots).bit_length() - 1
@@ -87,8 +86,6 @@ class WordTable:
         return self._built[0]
 
     def _enter(self) -> tuple[NDArray[np.uint32], Int64s]:
-        from glaive.kernels.loops import lookup as compiled
-
         count = len(self.words)
         slots, bits = _slots(count)
         firsts = np.empty(count, np.int64)
@@ -133,8 +130,6 @@ class StringTable:
         check_offsets(queries.offsets, queries.offset_bits, queries.data, count)
         if not use_compiled(count):
             return _index_in(_as_arrow(queries, count), _as_arrow(self.strings, self.count))
-        from glaive.kernels.loops import lookup as compiled
-
         slots, hashes, _, prefilter = self._entered
         numbers = np.empty(count, np.int64)
         if count:
@@ -151,8 +146,6 @@ class StringTable:
 
     @cached_property
     def _entered(self) -> tuple[NDArray[np.uint32], UInt64s, Int64s, NDArray[np.uint8]]:
-        from glaive.kernels.loops import lookup as compiled
-
         slots, bits = _slots(self.count)
         hashes, firsts = np.empty(self.count, np.uint64), np.empty(self.count, np.int64)
         prefilter = np.zeros(len(slots), np.uint8)

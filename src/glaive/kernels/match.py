@@ -23,6 +23,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.bitset import Bitset, HashedWords, bitset_of, words_of
 from glaive.kernels.flat import join_bits
+from glaive.kernels.native import match as compiled
 from glaive.kernels.records import WordRanges, packed
 from glaive.memory import as_array, as_buffer
 
@@ -138,8 +139,6 @@ def match_inline(
     if not use_compiled(total):
         words = unpack_inline(data, starts, sizes, counts, bits, where)
         return _match_numpy(as_array(words, f"<u{bits // 8}")[:total], test, where)
-    from glaive.kernels.loops import match as compiled
-
     chunks = len(starts)
     target = allocate_bits(total)
     scratch = pa.allocate_buffer(BLOCK * 8)
@@ -193,8 +192,6 @@ def match_plain(
     if not use_compiled(total):
         words = join_bits(data, starts, counts * bits, where)
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
-    from glaive.kernels.loops import match as compiled
-
     target, record = allocate_bits(total), packed(_ranges(test))
     damaged = compiled.match_plain(
         address(data), address(starts), address(counts), len(starts), address(record),
@@ -210,8 +207,6 @@ def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
     _check_bits(bits, begin, count)
     if not use_compiled(count):
         return int(np.count_nonzero(_flags(bits, begin, count)))
-    from glaive.kernels.loops import match as compiled
-
     return int(compiled.count_set(address(bits), begin, begin + count))
 
 
@@ -230,8 +225,6 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
     _check_bits(bits, begin, count)
     if not use_compiled(count):
         return np.flatnonzero(_flags(bits, begin, count)) + first
-    from glaive.kernels.loops import match as compiled
-
     rows = np.empty(compiled.count_set(address(bits), begin, begin + count), np.int64)
     if len(rows):
         compiled.list_set(address(bits), begin, begin + count, first, address(rows))

@@ -23,6 +23,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import offsets as compiled
 from glaive.kernels.string_records import UnpackOffsets
 from glaive.kernels.strings import MAX_32, SLACK, Strings, _gather_strings, as_offsets
 from glaive.memory import allocate, as_array
@@ -147,8 +148,6 @@ def _unpack(
         for column in (offset_starts, bases, floors, limits, counts)
     ]
     if use_compiled(total):
-        from glaive.kernels.loops import offsets as compiled
-
         offset_starts, bases, floors, limits, counts = columns
         call = UnpackOffsets(
             data=address(data), offset_starts=address(offset_starts), bases=address(bases),
@@ -260,8 +259,6 @@ def take_variable(
     sources, ends = np.empty(n, np.int64), np.empty(n, np.int64)
     tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
     if use_compiled(n):
-        from glaive.kernels.loops import offsets as compiled
-
         args = [*map(address, tables), n, width, address(sources), address(ends)]
         bad = compiled.locate(address(data), *args)
     else:

@@ -18,6 +18,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bitpack_checks import aligned, check_values
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import runs as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -72,8 +73,6 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     chunks = count // smallest + 1
     counts, pairs = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
     if use_compiled(count):
-        from glaive.kernels.loops import runs as compiled
-
         used = compiled.plan_runs(
             address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
             address(counts), address(pairs),
@@ -104,8 +103,6 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     words = _words(values, int(counts.sum()), word_bits)
     pairs = np.empty(len(counts), np.int64)
     if use_compiled(len(words)):
-        from glaive.kernels.loops import runs as compiled
-
         compiled.count_pairs(
             address(values), address(counts), len(counts), word_bits, address(pairs)
         )
@@ -137,8 +134,6 @@ def collapse_runs(
     run_values = as_array(allocate(total * word_bits // 8))
     run_lengths = as_array(allocate(total))
     if use_compiled(len(words)):
-        from glaive.kernels.loops import runs as compiled
-
         written = compiled.collapse_runs(
             address(values), address(counts), len(counts), word_bits,
             address(run_values), address(run_lengths), total,
@@ -205,8 +200,6 @@ def expand_runs(
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
     if use_compiled(total):
-        from glaive.kernels.loops import runs as compiled
-
         bad = compiled.expand_runs(
             address(data), address(values), address(lengths), address(runs), address(counts),
             len(counts), word_bits, address(target), total,
@@ -268,8 +261,6 @@ def take_runs(
         raise ValueError(f"chunks {chunk[bad]} and values {index[bad]} of {len(runs)} chunks")
     target = allocate(len(chunk) * word_bits // 8)
     if use_compiled(len(chunk)):
-        from glaive.kernels.loops import runs as compiled
-
         at = compiled.take_runs(
             address(data), address(values), address(lengths), address(runs), address(chunk),
             address(index), len(chunk), word_bits, address(target),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import offsets as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -107,8 +108,6 @@ def pack_variable(
     capacity = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
     out = allocate(capacity + SLACK)
     if use_compiled(count):
-        from glaive.kernels.loops import offsets as compiled
-
         sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
         chunks = compiled.pack(
             address(offsets), offset_bits // 8, address(data), count, width, target, max_values,
@@ -215,8 +214,6 @@ def value_lengths(
     if count == 0:
         return 0, 0
     if use_compiled(count):
-        from glaive.kernels.loops import offsets as compiled
-
         pair = np.empty(2, np.int64)
         wrong = compiled.lengths(address(offsets), offset_bits // 8, count, address(pair))
         shortest, longest = pair.tolist()
@@ -240,8 +237,6 @@ def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: 
     if count == 0:
         return
     if use_compiled(count):
-        from glaive.kernels.loops import offsets as compiled
-
         wrong = bool(compiled.descend(address(offsets), offset_bits // 8, count))
     else:
         wrong = bool((ends[1 : count + 1] < ends[:count]).any())
@@ -281,8 +276,6 @@ def _gather_strings(data: pa.Buffer, starts: Ints, ends: Ints, offset_bits: int)
     bits = 64 if total > MAX_32 else offset_bits
     offsets = allocate((count + 1) * (bits // 8))
     if use_compiled(count):
-        from glaive.kernels.loops import offsets as compiled
-
         out = allocate_with_slack(total, SLACK)
         compiled.gather(
             address(data), data.size, address(starts), address(ends), count, bits // 8,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import xxh64 as compiled
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array, as_buffer
 
@@ -50,8 +51,6 @@ def hash_strings(strings: Strings, count: int) -> UInt64s:
     check_offsets(offsets, bits, data, count)
     if not use_compiled(count):
         return _hash_numpy(strings, count)
-    from glaive.kernels.loops import xxh64 as compiled
-
     hashes = np.empty(count, np.uint64)
     if count:
         compiled.hash_strings(address(offsets), bits // 8, address(data), count, address(hashes))

@@ -82,6 +82,11 @@ class BoundFragment:
         parts = [column.cuts() for column in self.columns]
         return np.unique(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
 
+    @cached_property
+    def has_many_pages(self) -> bool:
+        """Whether a column has several pages, so that rows may lie in many."""
+        return any(len(column.cuts()) > 2 for column in self.columns)
+
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
         if self.live is not None and self.mapped and self.projection.plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,16 @@ def test_the_page_table_begins_at_the_lowest_id(store: ObjectStore) -> None:
     by_number = file.bind(fields[1:], {8: 1})
     assert by_number.read(0, 2)[0].to_pylist() == ["x", "y"]
     assert file.bind(fields, {7: 0}).read(0, 2)[1].null_count == 2
+
+
+def test_ids_that_lie_far_apart_are_refused_before_memory_is_taken(store: ObjectStore) -> None:
+    first, second = LanceSchema.from_arrow(pa.schema({"a": pa.int64(), "b": pa.int64()})).fields
+    schema = LanceSchema((first, replace(second, id=2**31 - 1)))
+    writer = LegacyFileWriter(store, "a.lance", schema)
+    writer.write(pa.table({"a": [1], "b": [2]}))
+    with pytest.raises(SchemaError, match=r"ids from 0 to 2147483647.*data_storage_version 2\.0"):
+        writer.finish()
+    writer.abort()
 
 
 def test_flat_columns_are_views_of_the_file(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Plan a compaction.
 
-Fragments with few rows, or with many deleted ones, are candidates. Neighbouring candidates that
+Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbouring candidates that
 the same indices cover are merged, in groups that fill a fragment each. A single fragment is only
 rewritten to remove its deleted rows.
 """
@@ -62,6 +62,7 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
     run_coverage: list[bool] | None = None
     for position, fragment_id in enumerate(ids):
         small = physical[position] < options.target_rows_per_fragment
+        small = small and _stored_bytes(dataset, position) < options.max_bytes_per_file
         wanted = small or _has_many_deleted(dataset, position, options)
         if fragment_id in excluded or not wanted:
             if run:
@@ -76,6 +77,11 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
         run_coverage = coverage
     if run:
         yield run
+
+
+def _stored_bytes(dataset: OpenedVersion, position: int) -> int:
+    """Bytes of the data files of a fragment, as far as the manifest says."""
+    return sum(file.size or 0 for file in dataset.manifest.fragment(position).files)
 
 
 def _has_many_deleted(dataset: OpenedVersion, position: int, options: CompactionOptions) -> bool:

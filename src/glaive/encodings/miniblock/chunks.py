@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.arrow.slices import slice_block
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
@@ -66,10 +67,14 @@ class Items(NamedTuple):
         return cls(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
 
     def of(self, ids: slice | NDArray[np.int64]) -> Items:
-        """The same for some of the chunks."""
+        """The same for some of the chunks; for neighbours, with the items that they use only."""
         if self.bases is None or self.limits is None:
             return self
-        return Items(self.block, self.total, self.bases[ids], self.limits[ids])
+        bases, limits = self.bases[ids], self.limits[ids]
+        if not isinstance(ids, slice) or not len(bases):
+            return Items(self.block, self.total, bases, limits)
+        low, count = bases.item(0), bases.item(-1) + limits.item(-1) - bases.item(0)
+        return Items(slice_block(self.block, low, count), count, bases - low, limits)
 
 
 class ChunkReader:

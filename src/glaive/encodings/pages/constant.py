@@ -168,6 +168,11 @@ class ConstantPage(PageReader):
         """No further ranges."""
         return NO_RANGES
 
+    @property
+    def mapped_end(self) -> int | None:
+        """See the contract."""
+        return self.page.mapped_end
+
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
         if self.loaded is not None:
             return then(self.loaded)

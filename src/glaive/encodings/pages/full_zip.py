@@ -160,6 +160,11 @@ class FullZipPage(PageReader):
         stride = self.entry.stride
         return np.stack([at_hand[0].address + stride * rows, np.full(len(rows), stride)], axis=1)
 
+    @property
+    def mapped_end(self) -> int | None:
+        """See the contract."""
+        return self.page.mapped_end
+
     def page_signature(self) -> PageSignature | None:
         """Plain values of one width, without levels."""
         if self.index_width or self.entry.control or not isinstance(self.values, Flat):

@@ -11,6 +11,7 @@ import numpy as np
 
 from glaive.arrow.capacity import row_weights
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.scalars import scalar
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import INTEGER, check_count
@@ -96,7 +97,7 @@ def _removed(values: Any, item: Any, count: Any) -> Any:
     return map_rows(values.type, removed, values, item, count, nulls=())
 
 
-_ONE, _ALL = pa.scalar(1, pa.int64()), pa.scalar(2**62, pa.int64())
+_ONE, _ALL = scalar(1, pa.int64()), scalar(2**62, pa.int64())
 
 
 function("array_remove", "list_remove", takes=lists("le"))(partial(_removed, count=_ONE))

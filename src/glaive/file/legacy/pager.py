@@ -7,7 +7,7 @@ Specification: "Pages" in ``docs/format/legacy.md``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from glaive.memory import items_of
 from glaive.types import Int64s
 
 __all__ = ["PageWriter"]
+
+_MAX_ENTRIES: Final = 4 * 1024 * 1024
+"""Entries of a page table, 16 bytes each: ids of fields that lie far apart leave most of it empty."""
 
 
 class PageWriter:
@@ -131,10 +134,23 @@ class PageWriter:
         self.table.setdefault(field.id, []).append(np.stack((positions, lengths), 1))
 
     def table_bytes(self, ids: list[int], batches: int) -> bytes:
-        """The page table: an entry per id from the lowest to the highest, and per batch."""
+        """The page table: an entry per id from the lowest to the highest, and per batch.
+
+        Raises
+        ------
+        SchemaError
+            It would be far larger than what it is of.
+        """
         if not ids:
             return b""
         low = min(ids)
+        if (max(ids) - low + 1) * batches > _MAX_ENTRIES:
+            raise SchemaError(
+                f"fields have ids from {low} to {max(ids)}: the page table of a file of format "
+                f"0.1 has an entry for each number between, here for each of {batches} batches, "
+                f"{_MAX_ENTRIES} at most. Write a new dataset, where fields count from 0, or "
+                "use data_storage_version 2.0 or newer."
+            )
         entries = np.zeros((max(ids) - low + 1, batches, 2), "<i8")
         for field_id, parts in self.table.items():
             entries[field_id - low] = np.concatenate(parts)

@@ -53,14 +53,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile on first call, release the interpreter lock, keep the result on disk.
+    """Mark a function as a kernel; ``glaive.kernels.native`` makes it callable.
 
     Signed arithmetic wraps: see ``build.py``.
     """
     checked = settings.kernels == "checked"
     compiler = CheckedCompiler if checked else WrappingCompiler
-    options = {"cache": not checked, "nogil": True, "boundscheck": False}
-    return cast("F", njit(pipeline_class=compiler, **options)(function))
+    return cast("F", njit(pipeline_class=compiler, nogil=True, boundscheck=False)(function))
 
 
 def kernel_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:

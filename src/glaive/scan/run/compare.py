@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import float_order
+from glaive.arrow.scalars import FALSE
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.memory import items_of
 
@@ -121,7 +122,7 @@ def _comparable(array: Any, name: str) -> Any:
         keys = float_order(words)
         return integer_array(_hidden(keys, array).astype(np.int64))
     if types.is_boolean(kind):
-        return pc.fill_null(array, False).cast(pa.uint8())
+        return pc.fill_null(array, FALSE).cast(pa.uint8())
     if types.is_integer(kind):
         return pc.fill_null(array, 0)
     if types.is_temporal(kind) and not types.is_interval(kind):

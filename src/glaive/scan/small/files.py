@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
 from glaive.file.v2.small_files import BULK_VERSIONS, MAX_BYTES, BulkReadError, SmallBatch
 from glaive.format.fragment import SingleFile
-from glaive.format.paths import data_file_path
 from glaive.format.wire import DecodeError
 from glaive.io.read_many import read_many
 from glaive.io.store import ObjectStore
@@ -64,8 +63,7 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
     ObjectNotFoundError
         One of them is missing.
     """
-    paths = [data_file_path(file.path) for file in files]
-    objects = read_many(store, paths, [file.size for file in files])
+    objects = read_many(store, [file.path for file in files], [file.size for file in files])
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")
     return SmallBatch.of(objects, [file.rows for file in files])

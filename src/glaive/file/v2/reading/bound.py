@@ -130,16 +130,16 @@ class FieldColumns(Searchable):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
-        "_advised_cuts", "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where",
-        "field", "num_rows",
+        "_advised_cuts", "_cuts", "_flat", "_pages", "_where",
+        "field", "leaf_columns", "node", "num_rows", "reader",
     )  # fmt: skip
 
     def __init__(
         self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
     ) -> None:
-        self._node = node
-        self._columns = columns
-        self._reader = reader
+        self.node = node
+        self.leaf_columns = columns
+        self.reader = reader
         self.field: pa.Field = node.field.to_arrow()
         self.num_rows = rows
         present = [column for column in columns if column is not None]
@@ -155,13 +155,13 @@ class FieldColumns(Searchable):
     @property
     def nbytes(self) -> int:
         """Bytes of memory held by all columns below; an estimate."""
-        own = sum(column.nbytes for column in self._columns if column is not None)
+        own = sum(column.nbytes for column in self.leaf_columns if column is not None)
         return COLUMN_BYTES + own + 8 * len(self._advised_cuts)
 
     @property
     def physical(self) -> list[Column]:
         """The physical columns below that the file has."""
-        return [column for column in self._columns if column is not None]
+        return [column for column in self.leaf_columns if column is not None]
 
     def cuts(self) -> Int64s:
         """Row numbers at which to divide a read of all rows, ascending, both ends included."""
@@ -169,11 +169,11 @@ class FieldColumns(Searchable):
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
-        return run_fetch(self._reader, self.plan_read(start, stop))
+        return run_fetch(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> pa.Array:
         """The rows at these positions, in this order."""
-        return run_fetch(self._reader, self.plan_take(rows))
+        return run_fetch(self.reader, self.plan_take(rows))
 
     # ------------------------------------------------------------------ ranges
 
@@ -201,12 +201,12 @@ class FieldColumns(Searchable):
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
-            starts = self._columns[0].starts  # type: ignore[union-attr]  # flat: one column
+            starts = self.leaf_columns[0].starts  # type: ignore[union-attr]  # flat: one column
             at = bisect_right(starts, start) - 1
             step = self._pages[at].read(start - starts[at], stop - starts[at])
             return and_then(step, self._finish_flat)
         steps: list[Any] = []
-        for column in self._columns:
+        for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
@@ -216,10 +216,10 @@ class FieldColumns(Searchable):
         return join(steps, partial(self._finish, stop - start))
 
     def _finish_flat(self, leaf: Leaf) -> pa.Array:
-        return unshred_flat(self._node, leaf, self._where)
+        return unshred_flat(self.node, leaf, self._where)
 
     def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
-        return unshred(self._node, leaves, rows, self._where)
+        return unshred(self.node, leaves, rows, self._where)
 
     def _no_rows(self) -> pa.Array:
         empty: pa.Array = pa.nulls(0, self.field.type)
@@ -229,11 +229,11 @@ class FieldColumns(Searchable):
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(page_predicate(condition, self._node.type), start, stop)
+        return self._search(page_predicate(condition, self.node.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
         """``find`` by a test that is evaluated once per distinct value."""
-        return self._search(entry_predicate(passing, self._node.type), start, stop)
+        return self._search(entry_predicate(passing, self.node.type), start, stop)
 
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         parts = self._matches(predicate, start, stop)
@@ -246,7 +246,7 @@ class FieldColumns(Searchable):
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
-        parts = self._matches(page_predicate(condition, self._node.type), start, stop)
+        parts = self._matches(page_predicate(condition, self.node.type), start, stop)
         if parts is None:
             return None
         bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
@@ -257,7 +257,7 @@ class FieldColumns(Searchable):
     ) -> list[tuple[RowBits, int, int]] | None:
         """The rows that pass, page by page, with the first row and the number of rows of each."""
         self._check_range(start, stop)
-        if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
+        if not self._flat or self.node.kind != "leaf" or not self.reader.mapped:
             return None
         parts: list[tuple[RowBits, int, int]] = []
         cuts = self._cuts
@@ -325,7 +325,7 @@ class FieldColumns(Searchable):
             step = self._pages[segment].take(rows - begin if begin else rows)
             return and_then(step, self._finish_flat)
         steps: list[Any] = []
-        for column in self._columns:
+        for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
@@ -344,7 +344,7 @@ def _restore(order: Int64s | None, arrays: list[pa.Array]) -> Any:
 class FileColumns:
     """Several fields of one file (a ``BoundColumns``)."""
 
-    __slots__ = ("_reader", "columns", "num_rows", "schema")
+    __slots__ = ("columns", "num_rows", "reader", "schema")
 
     def __init__(
         self, columns: Sequence[FieldColumns], rows: int, schema: pa.Schema, reader: RangeReader
@@ -352,7 +352,7 @@ class FileColumns:
         self.columns = columns
         self.num_rows = rows
         self.schema = schema
-        self._reader = reader
+        self.reader = reader
 
     @property
     def nbytes(self) -> int:
@@ -368,11 +368,11 @@ class FileColumns:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Rows ``start`` to ``stop``, one array per field."""
-        return run_fetch(self._reader, self.plan_read(start, stop))
+        return run_fetch(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> list[pa.Array]:
         """The rows at these positions, one array per field."""
-        return run_fetch(self._reader, self.plan_take(rows))
+        return run_fetch(self.reader, self.plan_take(rows))
 
     def prefetch(self, rows: Int64s) -> bool:
         """Have the system read the bytes of a mapped file that a take of these rows needs."""
