@@ -56,8 +56,8 @@ class OpenedVersion:
     ) -> OpenedVersion:
         """The version that a manifest describes; nothing is read."""
         views = Views(Snapshot(store, manifest, Session() if session is None else session))
-        place = store.uri if uri is None else uri
-        return cls(views, place, storage_options, dict(scan_defaults or {}))
+        location = store.uri if uri is None else uri
+        return cls(views, location, storage_options, dict(scan_defaults or {}))
 
     @property
     def snapshot(self) -> Snapshot:

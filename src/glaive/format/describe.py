@@ -100,10 +100,10 @@ def _node(message: Any, name: str) -> EncodingNode:
         elif entry.type == FieldDescriptor.TYPE_ENUM:
             names = entry.enum_type.values_by_number
             many = list(value) if entry.is_repeated else [value]
-            shown = [
+            displayed = [
                 _short(names[number].name) if number in names else str(number) for number in many
             ]
-            settings[entry.name] = shown if entry.is_repeated else shown[0]
+            settings[entry.name] = displayed if entry.is_repeated else displayed[0]
         else:
             settings[entry.name] = (
                 [_plain(item) for item in value] if entry.is_repeated else _plain(value)

@@ -44,14 +44,14 @@ def begin_clone(
     finish(draft, manifest.version)
     draft.wire.transaction_file = transaction.file_name
     target.put(transaction_path(transaction.file_name), [encoded])
-    pieces = encode_manifest(
+    buffers = encode_manifest(
         draft.wire,
         transaction=encoded,
         index_section=draft.index_section,
         dictionaries=embed_dictionaries(source, draft.wire, 0, manifest),
     )
     version = manifest.version
-    if not put_manifest(target, version, "V2", pieces, transaction.uuid):
+    if not put_manifest(target, version, "V2", buffers, transaction.uuid):
         raise _exists(target)
     write_hint(target, version)
     return Manifest(

@@ -38,10 +38,10 @@ def load_deletions(
     if file is None:
         return np.empty(0, np.uint32)
     path = deletion_file_path(fragment.id, file.read_version, file.number, bitmap=file.bitmap)
-    place, path = locate_in_base(store, manifest, path, file.base_id)
-    where = place.full(path)
+    base_store, path = locate_in_base(store, manifest, path, file.base_id)
+    where = base_store.full(path)
     try:
-        data = place.get(path)
+        data = base_store.get(path)
     except ObjectNotFoundError:
         raise DataFileMissingError(
             f"the deletion file {where} is missing; version {manifest.version} needs it for "

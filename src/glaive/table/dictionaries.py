@@ -101,7 +101,7 @@ def embed_dictionaries(
         return []
     fragments = [draft.fragment(at) for at in range(draft.num_fragments)]
     items = _items(store, draft, draft.schema, fragments[:1] + fragments[max(1, kept) :])
-    pieces: list[bytes] = []
+    buffers: list[bytes] = []
     position = 0
     for field in coded:
         if field.id not in items:
@@ -115,6 +115,6 @@ def embed_dictionaries(
         else:
             raise SchemaError(f"column {field.name!r}: a dictionary of nested values")
         field.dictionary.offset, field.dictionary.length = at, block.count
-        pieces += [piece.to_pybytes() for piece in added]
-        position += sum(piece.size for piece in added)
-    return pieces
+        buffers += [buffer.to_pybytes() for buffer in added]
+        position += sum(buffer.size for buffer in added)
+    return buffers

@@ -173,8 +173,8 @@ class RowIdSequence:
     __hash__ = None  # type: ignore[assignment]  # compared by value
 
     def __repr__(self) -> str:
-        shown = [str(row_id) for row_id, _ in zip(self, range(10), strict=False)]
-        return f"RowIdSequence([{', '.join(shown)}{', …' if len(self) > 10 else ''}])"
+        first_ids = [str(row_id) for row_id, _ in zip(self, range(10), strict=False)]
+        return f"RowIdSequence([{', '.join(first_ids)}{', …' if len(self) > 10 else ''}])"
 
     def __reduce__(self) -> tuple[object, ...]:
         ids = self._ids if isinstance(self._ids, range) else self.to_pyarrow()

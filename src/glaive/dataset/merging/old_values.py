@@ -155,5 +155,5 @@ def _take(dataset: OpenedVersion, names: Sequence[str], addresses: Addresses) ->
     """Some columns of the rows at these addresses, as written."""
     snapshot = dataset.snapshot
     view = Views(snapshot).take(tuple(names), blobs="logical")
-    places = find_rows(snapshot, "addresses", addresses.astype(np.int64))
-    return take_physical(view, places.fragment, places.row)
+    selected = find_rows(snapshot, "addresses", addresses.astype(np.int64))
+    return take_physical(view, selected.fragment, selected.row)

@@ -43,10 +43,10 @@ def insert_rows(
 ) -> OpenedVersion:
     """Write rows into an opened dataset; ``given`` are options of ``write_dataset``."""
     refuse_unknown("insert", given, ["schema", *_PLACE, *WriteKeywords.__annotations__])
-    place = {name: value for name, value in given.items() if name in _PLACE}
+    target = {name: value for name, value in given.items() if name in _PLACE}
     how = {name: value for name, value in given.items() if name in WriteKeywords.__annotations__}
     wanted = write_options(insert_rows, WriteKeywords, mode, how)
-    return write_rows(data, dataset, given.get("schema"), wanted, **place)
+    return write_rows(data, dataset, given.get("schema"), wanted, **target)
 
 
 def write_rows(

@@ -135,9 +135,9 @@ def _check(replacements: tuple[tuple[int, DataFile], ...]) -> None:
         raise OptionError(f"fragment {twice} has two new files; give one file per fragment")
     kinds = {file.fields for _, file in replacements}
     if len(kinds) > 1:
-        shown = " and ".join(map(str, sorted(kinds)[:2]))
+        names = " and ".join(map(str, sorted(kinds)[:2]))
         raise OptionError(
-            f"the files have fields {shown}: all files of a replacement must have the same fields"
+            f"the files have fields {names}: all files of a replacement must have the same fields"
         )
 
 
