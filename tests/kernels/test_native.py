@@ -12,7 +12,7 @@ import pytest
 from glaive.kernels import native
 from glaive.kernels.loops import xxh64
 from glaive.kernels.loops.entry import compile_entry
-from glaive.kernels.loops.memory import loop
+from glaive.kernels.loops.memory import kernel
 
 ROUND_TRIP = """
 import sys
@@ -98,7 +98,7 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
 
 def test_a_kernel_refuses_other_arguments_than_its_own() -> None:
     with pytest.raises(TypeError):
-        native.xxh64.xxh64(0)
+        native.xxh64.xxh64(0)  # type: ignore[call-arg]  # on purpose
     with pytest.raises(TypeError):
         native.xxh64.xxh64(0, "0")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(OverflowError):
@@ -113,7 +113,7 @@ def test_what_is_no_kernel_is_no_attribute() -> None:
         native.xxh64.no_such_kernel  # type: ignore[attr-defined]  # noqa: B018  # same
 
 
-@loop
+@kernel  # type: ignore[untyped-decorator]  # as numba has no types
 def _calls_python(value: int) -> int:
     return len(str(value))
 

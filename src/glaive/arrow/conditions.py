@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.scalars import FALSE, scalar
 from glaive.arrow.buffers import pack_flags
+from glaive.arrow.scalars import FALSE, scalar
 from glaive.errors import SchemaError
 from glaive.memory import items_of
 

@@ -18,7 +18,7 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
-from glaive.arrow.buffers import all_set, join_bits, number_array, take_bits
+from glaive.arrow.buffers import all_set, integer_array, join_bits, take_bits
 from glaive.errors import RowIndexError, SchemaError
 from glaive.memory import items_of
 
@@ -93,7 +93,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
         lengths = np.diff(items_of(block.offsets, np.int32, block.count + 1))
         if int(lengths[positions].sum(dtype=np.int64)) > INT32_MAX:
             array, bits = array.cast(pa.large_binary()), 64
-    taken = pc.take(array, number_array(positions), boundscheck=False)
+    taken = pc.take(array, integer_array(positions), boundscheck=False)
     _, offsets, data = taken.buffers()
     if offsets is None:
         offsets = pa.py_buffer(bytes(bits // 8))

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.scalars import FALSE
 from glaive.arrow.conditions import IsOneOf, float_order
+from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
 from glaive.expr.rows import repeat
 

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.scalars import FALSE
 from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.scalars import FALSE
 from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values

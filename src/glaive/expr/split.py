@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.scalars import constants
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.arrow.scalars import constants
 from glaive.expr import tree
 from glaive.expr.coerce import plain
 from glaive.expr.constant_list import ConstantList

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import inverse_permutation, integer_array
+from glaive.arrow.buffers import integer_array, inverse_permutation
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows, without_views
 from glaive.arrow.dictionaries import concat_arrays

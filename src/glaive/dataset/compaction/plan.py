@@ -1,8 +1,8 @@
 """Plan a compaction.
 
-Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbouring candidates that
-the same indices cover are merged, in groups that fill a fragment each. A single fragment is only
-rewritten to remove its deleted rows.
+Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbouring
+candidates that the same indices cover are merged, in groups that fill a fragment each. A single
+fragment is only rewritten to remove its deleted rows.
 """
 
 from __future__ import annotations

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from glaive.arrow import blocks
+from glaive.arrow.buffers import inverse_permutation
+from glaive.arrow.gather import concat_blocks, take_block
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
+from glaive.kernels.fsst import decode_strings
 from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Int64s, Where
 

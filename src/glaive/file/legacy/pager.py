@@ -28,7 +28,7 @@ from glaive.types import Int64s
 __all__ = ["PageWriter"]
 
 _MAX_ENTRIES: Final = 4 * 1024 * 1024
-"""Entries of a page table, 16 bytes each: ids of fields that lie far apart leave most of it empty."""
+"""Entries of a page table, of 16 bytes: ids that lie far apart leave most of it empty."""
 
 
 class PageWriter:
